@@ -19,9 +19,10 @@ export interface Parent {
 }
 
 /**
- * The config of a run that another starts from. The parents of a config file come from the files that it names, even if they are finished. A parent
- * with other settings is then rejected when it is claimed. A parent that was extended keeps its length. A run that continues from its record keeps the
- * parents that it started with. Raises RunError if such a parent is gone, and the errors of reading a config.
+ * The config of a run that another run starts from.
+ * The parents of a config file come from the files that it names, even if they are finished. Claiming a parent with
+ * other settings then fails. An extended parent keeps its length. A run that continues from its record keeps its
+ * original parents. Raises RunError if such a parent is gone, and the errors of reading a config.
  */
 export async function parentOf(
   config: LoadedConfig,
@@ -44,7 +45,7 @@ export async function parentOf(
       next: 'Restore the folder, or repeat the `editrl run` or `editrl sweep` command that made both. The attempts in run.json record it.',
     });
   }
-  // A run with a pinned checkpoint does not wait for its parent, which may be training on.
+  // A run with a pinned checkpoint does not wait for its parent, which may still be training.
   const own = readRecord(RunPaths.of(config.settings));
   const pinned = own?.parents.some(({ run, iteration }) => run === reference.run && iteration !== undefined) === true;
   return { config: pinned ? null : recordedConfig(paths, record, { trust: config.trust }), finished };
@@ -58,8 +59,8 @@ export interface Link extends Parent {
 }
 
 /**
- * A run after all runs that it starts from, each once. Runs in `made` are left out. Raises ConfigError if runs start from each other in a cycle, and
- * the errors of `parentOf`.
+ * A run and all its ancestors, ancestors first, each once. Runs in `made` are left out. Raises ConfigError if runs
+ * start from each other in a cycle, and the errors of `parentOf`.
  */
 export async function chainOf(
   config: LoadedConfig,

@@ -1,4 +1,7 @@
-/** Supported and rejected formats and models, from the tables of the code. `editrl doctor` and docs/reference/coverage.md show them. */
+/**
+ * Supported and rejected formats and models, from the tables in the code. `editrl doctor` and
+ * docs/reference/coverage.md show them.
+ */
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
 import { visionTokenizerTypes } from '../train/environments/vision_tokens.js';
 import { pipelineClasses } from '../models/pipeline.js';
@@ -17,11 +20,11 @@ export interface CoverageRow {
   readonly what: string;
   /** Supported names, as files and configs spell them. */
   readonly names: readonly string[];
-  /** Everything rejected, in words. */
+  /** Description of what is rejected. */
   readonly refuses: string;
 }
 
-/** One row for each kind of thing. */
+/** One row for each category. */
 export function coverage(): CoverageRow[] {
   const { type, provider, dtype } = decoderEngine.unwrap().shape;
   return [
@@ -100,7 +103,7 @@ export function coverage(): CoverageRow[] {
   ];
 }
 
-/** Machines and memory of one run. */
+/** Limits of one run. */
 export const LIMITS = 'One node trains a run in float32 without sharding. Every process holds the whole model.';
 
 function valuesOf(choice: {
@@ -111,7 +114,7 @@ function valuesOf(choice: {
   return valuesOf(choice.unwrap?.() as Parameters<typeof valuesOf>[0]);
 }
 
-/** The page of the documentation. */
+/** The text of docs/reference/coverage.md. */
 export function coveragePage(): string {
   const rows = coverage().map(
     ({ what, names, refuses }) => `| ${what} | ${names.map((name) => `\`${name}\``).join(', ')} | ${refuses} |`,

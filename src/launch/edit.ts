@@ -1,4 +1,7 @@
-/** Applies a run's image editor to an image of the user: an evaluation on a dataset of that one edit, of which only the images are kept. */
+/**
+ * Applies a run's image editor to the user's image: an evaluation on a dataset of that one edit, of which only the
+ * images are kept.
+ */
 import { readFileSync, rmSync } from 'node:fs';
 import { must, UsageError } from '../core/errors.js';
 import { isTrainable } from '../config/recipes.js';
@@ -21,7 +24,7 @@ export interface EditorCall extends WantedEdit {
   readonly trust: boolean;
 }
 
-/** A reward that asks no judge: its value is not used. */
+/** A reward without a judge. Its value is not used. */
 const NO_JUDGE = [
   'reward.mode=null',
   'reward.also_compute=[]',
@@ -29,8 +32,8 @@ const NO_JUDGE = [
 ];
 
 /**
- * PNG files of the answers, null for one that is no image; null if the launcher was stopped. Raises UsageError for a run that edits no images, and
- * what an evaluation raises.
+ * The answers as PNG files, or null for answers that are not images. Returns null if the launcher was stopped. Raises
+ * UsageError for a run that edits no images, and the errors of an evaluation.
  */
 export async function applyEditor(
   launcher: Launcher,
@@ -56,7 +59,7 @@ export async function applyEditor(
       `validation.prompts=${edit.count}`,
       `validation.seed=${seed}`,
       'validation.measure=[]',
-      // One way of sampling is enough. Some recipes have no choice.
+      // One sampling mode is enough. Some recipes have no choice.
       ...('greedy' in settings.validation ? [`validation.greedy=${!sampled}`] : []),
       ...(rewarded ? NO_JUDGE : []),
     ],

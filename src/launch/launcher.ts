@@ -78,8 +78,9 @@ export class Launcher {
   }
 
   /**
-   * Trains the runs that the config starts from and then its own run. With `fresh` the run starts over, and its previous folder is kept under another
-   * name. Raises the problems that prevent any of them, RunFailed if a worker died, and the error that a worker reported.
+   * Trains the config's parents and then its own run.
+   * With `fresh`, the run starts over, and its previous folder is kept under another name. Raises problems that prevent
+   * any of the runs, RunFailed if a worker died, and the error that a worker reported.
    */
   async run(config: LoadedConfig, { fresh = false }: { readonly fresh?: boolean } = {}): Promise<RunResult> {
     this.#trackings.setRequestedRun(config.settings);
@@ -130,7 +131,7 @@ export class Launcher {
     }
   }
 
-  /** Prepares runs as `Preflight.prepare` does, and raises what it raises. Null if the runs are stopped meanwhile. */
+  /** Prepares runs with `Preflight.prepare` and raises its errors. Null if the runs are stopped meanwhile. */
   async ready(configs: readonly LoadedConfig[], options: CheckOptions): Promise<Findings | null> {
     const warn = (warning: string): void => this.#say(`warning: ${warning}`);
     // Only the checks need networks and policies.
@@ -143,7 +144,7 @@ export class Launcher {
     }
   }
 
-  /** The run's own record names its parents from now on, or the run does not start. */
+  /** Drops the record of waiting: from now on, the run's own record names its parents. */
   #claimed({ run_name }: RunSettings): void {
     this.#waiting.get(run_name)?.();
     this.#waiting.delete(run_name);
@@ -154,7 +155,7 @@ export class Launcher {
     if (aside !== null) this.#say(`${settings.run_name} starts from scratch; the previous run was moved to ${aside}`);
   }
 
-  /** Trains a run that another starts from, or waits for the process that is already doing so. */
+  /** Trains a parent run, or waits for another process that is training it. */
   async #parent({ config }: Link): Promise<RunKind> {
     const paths = RunPaths.of(config.settings);
     for (;;) {
@@ -162,7 +163,7 @@ export class Launcher {
       try {
         return await this.#attempts.run(config);
       } catch (error) {
-        // Another process that also waited was faster.
+        // Another waiting process was faster.
         if (!(error instanceof InUseError)) throw error;
       }
     }
@@ -198,7 +199,7 @@ export class Launcher {
   async close(): Promise<void> {
     await this.#hub.close();
     await this.#servers.close();
-    // Everything that it guards should have ended by now. It ends the rest.
+    // Everything that it guards should have ended by now. It ends whatever is left.
     this.#guardian.close();
     await this.#trackings.close();
   }

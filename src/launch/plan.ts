@@ -29,7 +29,7 @@ export interface PlannedRun {
   /** Processes, each with its own device: a GPU, or a share of the cores. */
   readonly devices: number;
   readonly device: DeviceKind;
-  /** Estimated bytes of one process; null if the settings do not tell. */
+  /** Estimated bytes of one process. Null if the settings do not determine it. */
   readonly memory_bytes: number | null;
   /** The GPU of each part, in words. Null without launch.placement. */
   readonly placement: string | null;
@@ -38,7 +38,7 @@ export interface PlannedRun {
   readonly differs: Readonly<Record<string, unknown>>;
   /** Its judge questions. Null if it has no judge. */
   readonly judge_questions: JudgeQuestions | null;
-  /** Estimated seconds left, from finished runs of the same kind; 0 when done, null if there are none. */
+  /** Estimated seconds left, from finished runs of the same kind. 0 when done, null if there are none. */
   readonly seconds_left: number | null;
 }
 
@@ -46,7 +46,7 @@ export interface ExperimentPlan {
   readonly experiment: string;
   readonly cells: readonly PlannedRun[];
   readonly parents: readonly PlannedRun[];
-  /** How many runs a sweep starts at once on the CPU, if memory is the limit. Else null. */
+  /** The number of runs that a sweep starts at once on the CPU if memory is the limit. Otherwise null. */
   readonly at_once: TightMemory | null;
   /** Models of the Hub to fetch before they start. */
   readonly downloads: readonly string[];
@@ -63,14 +63,14 @@ export async function planExperiment(
   machine: Memory = machineMemory(),
 ): Promise<ExperimentPlan> {
   const runs = new Map([...experiment.cells, ...experiment.parents].map((cell) => [cell.run_name, cell]));
-  const looks = new Map([...runs].map(([name, cell]) => [name, readFolderState(cell)]));
-  const speed = secondsPerIteration([...runs.values()], looks);
+  const folderStates = new Map([...runs].map(([name, cell]) => [name, readFolderState(cell)]));
+  const speed = secondsPerIteration([...runs.values()], folderStates);
   const configs = [...runs.values()].map(({ config }) => config);
   const checked = await new Preflight().check(configs, { devices: () => devices, machine, claimed: [] });
   const memory = must(checked.memory(), 'the memory of known devices');
   const planned = (cell: Cell): PlannedRun => {
     const { settings, resultHash } = cell.config;
-    const { state, iteration } = looks.get(cell.run_name) ?? { state: 'new', iteration: 0 };
+    const { state, iteration } = folderStates.get(cell.run_name) ?? { state: 'new', iteration: 0 };
     const { device, processes, bytes, verdict, placed } = memory(settings);
     const perIteration = speed.get(kindOf(cell));
     const left = Math.max(0, settings.num_iterations - (state === 'changed' ? 0 : iteration));
@@ -143,10 +143,13 @@ function kindOf({ config: { settings } }: Cell): string {
 /** The states of runs whose times count for estimates. */
 const MEASURED: ReadonlySet<PlannedRun['state'] | undefined> = new Set(['finished', 'extended']);
 
-function secondsPerIteration(cells: readonly Cell[], looks: ReadonlyMap<string, FolderState>): Map<string, number> {
+function secondsPerIteration(
+  cells: readonly Cell[],
+  folderStates: ReadonlyMap<string, FolderState>,
+): Map<string, number> {
   const times = new Map<string, number[]>();
   for (const cell of cells) {
-    if (!MEASURED.has(looks.get(cell.run_name)?.state)) continue;
+    if (!MEASURED.has(folderStates.get(cell.run_name)?.state)) continue;
     const lines = readMetrics(new RunPaths(cell.config.settings.base_exp_dir, cell.run_name));
     const seconds = lines.flatMap(({ metrics }) => metrics['time/total'] ?? []).filter(Number.isFinite);
     if (seconds.length > 0) times.set(kindOf(cell), [...(times.get(kindOf(cell)) ?? []), ...seconds]);

@@ -1,4 +1,7 @@
-/** Tracks the runs of a launcher: one tracking per attempt. It may still be uploading when the next attempt has started. */
+/**
+ * Tracks the runs of a launcher with one tracking per attempt. A tracking may still be uploading after the next attempt
+ * has started.
+ */
 import { EditrlError } from '../core/errors.js';
 import { RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
@@ -10,7 +13,7 @@ import { noteWandbId, wandbIdOfEnvironment } from '../run/track/wandb/environmen
 export interface TrackingsOptions {
   /** Receives lines after their run has ended. */
   readonly say: Say;
-  /** Ends all of them at once. */
+  /** Ends all uploads at once. */
   readonly kill: AbortSignal | undefined;
 }
 
@@ -43,7 +46,7 @@ export class RunTrackings {
     );
   }
 
-  /** For an attempt that is about to start. */
+  /** The tracking of an attempt that is about to start. */
   attempt(settings: RunSettings): TrackedAttempt {
     const wandbId = settings.run_name === this.#requested?.run ? this.#requested.wandbId : null;
     return new TrackedAttempt(settings, wandbId, this.#of, this.options);
@@ -72,7 +75,7 @@ export class TrackedAttempt {
     this.#say = options.say;
   }
 
-  /** Aborted when somebody stops the run on a tracking page. */
+  /** Aborted when someone stops the run on a tracking page. */
   get stop(): AbortSignal {
     return this.#stop.signal;
   }

@@ -1,4 +1,4 @@
-/** One attempt at a claimed run, and what all attempts of one launcher share. */
+/** One attempt at a claimed run, and the services that all attempts of a launcher share. */
 import type { LoadedConfig } from '../../config/load.js';
 import type { RunHandle } from '../../run/claim/claim.js';
 import type { RunLog } from '../../run/logs.js';
@@ -12,7 +12,7 @@ import type { Started } from '../processes/supervise.js';
 import type { RunServerPool } from '../servers/run_server_pool.js';
 import type { RunTrackings } from '../trackings.js';
 
-/** What all attempts of one launcher share. */
+/** Services that all attempts of one launcher share. */
 export interface AttemptServices {
   readonly guardian: Guardian;
   readonly servers: RunServerPool;

@@ -1,4 +1,4 @@
-/** How a person follows runs: on a terminal a screen that is redrawn in place, elsewhere lines. */
+/** Shows runs in progress: on a terminal as a screen that is redrawn in place, otherwise as lines. */
 import { createLogUpdate } from 'log-update';
 import { painter, plainPaint, type Paint } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
@@ -16,23 +16,23 @@ import {
   type LiveSnapshot,
 } from './screen.js';
 
-/** Shows what happens. */
+/** Shows events and progress. */
 export interface View {
   /** Follows these runs from now on, until `end`. */
   begin(progress: LiveProgress): void;
-  /** Prints a sentence that stays. It may have colours; the caller makes foreign text in it printable. */
+  /** Prints a sentence that stays. It may contain colors. The caller escapes untrusted text in it. */
   say(text: string): void;
-  /** Prints a sentence about something that a screen shows anyway: only views without a screen print it. */
+  /** Prints a sentence that a screen shows anyway. Only views without a screen print it. */
   sayOffScreen(text: string): void;
   /** A line that a run's own worker printed. */
   workerLine(run: string, line: string): void;
-  /** A line that another trainer printed, which describes the run's progress in its own words. */
+  /** A line of another trainer's output, which describes the run's progress in its own words. */
   trainerLine(run: string, line: string): void;
-  /** Something that takes a while, replacing the previous one; null: it is over. */
+  /** Shows a task that takes a while, in place of the previous one. Null ends it. */
   busy(what: string | null): void;
-  /** One of these runs finished successfully after this many seconds. */
+  /** One of the runs finished after this many seconds. */
   finished(run: string, seconds: number): void;
-  /** Harmless if called again. */
+  /** May be called more than once. */
   end(): void;
 }
 
@@ -60,7 +60,7 @@ const LINE_WIDTH = 80;
 /** Without a terminal, up to this many runs in progress get a line each. */
 const MAX_LINES = 4;
 
-/** Parts that both views share. */
+/** Code that both views share. */
 abstract class ProgressView implements View {
   protected readonly startedMs = performance.now();
   protected progress: LiveProgress | null = null;
@@ -243,7 +243,7 @@ export class PlainView extends ProgressView {
   }
 }
 
-/** The screen at the bottom, redrawn in place; printed lines stay above it. */
+/** The screen at the bottom, redrawn in place. Printed lines stay above it. */
 export class LiveView extends ProgressView {
   readonly #draw: ReturnType<typeof createLogUpdate>;
   #busy: string | null = null;

@@ -1,4 +1,4 @@
-/** Progress of the runs under way, read from their folders. */
+/** Progress of running runs, read from their folders. */
 import { EditrlError } from '../../core/errors.js';
 import { MetricsTail, NON_FINITE, speedOf, type Metrics, type MetricsLine } from '../../run/metrics.js';
 import { secondsLeft, type ProgressColumn } from '../../run/progress.js';
@@ -73,7 +73,7 @@ export interface RunProgress {
   readonly log: string;
 }
 
-/** Follows a run that is under way. */
+/** Follows a run in progress. */
 export class RunInProgress {
   /** The last line that a foreign trainer printed. */
   says: string | null = null;
@@ -130,7 +130,7 @@ export class RunInProgress {
     };
   }
 
-  /** Null for a run that cannot be read at this moment. It reports any real problem itself when it ends. */
+  /** Null for a run that cannot be read right now. The run reports any real problem itself when it ends. */
   #read(): RunState | null {
     try {
       this.#tail.read();
@@ -141,7 +141,7 @@ export class RunInProgress {
     }
   }
 
-  /** Seconds of the latest iterations. A trainer that records none is timed from reading to reading. */
+  /** Seconds of the latest iterations. For a trainer that records none, the time between readings is used. */
   #iterationTimes(iteration: number, ms: number): readonly number[] {
     const recorded = this.#tail.curve(TIME);
     if (recorded.length > 0) return recorded;
@@ -178,7 +178,10 @@ export class RunInProgress {
   }
 }
 
-/** Curves measured most recently come first: a supervised run measures its reward only at the start and end, but its loss all along. */
+/**
+ * Sorted by their latest measurement, newest first. A supervised run measures its reward only at the start and end, but
+ * its loss throughout.
+ */
 function heldOutCurves(lines: readonly MetricsLine[], reward: string | null): HeldOutCurve[] {
   const curveOf = (label: string, prefix: string, show: (value: number) => string, mean = '/mean'): HeldOutCurve => {
     const points = lines.flatMap(({ iteration, metrics }) => {
@@ -214,14 +217,17 @@ function alarmsOf(metrics: Metrics): string[] {
   ];
 }
 
-/** The only term that decides. The names of several are too long for a line. Null without a reward. */
+/**
+ * The single term that decides the reward. Null for several terms, whose names are too long for a line, and without a
+ * reward.
+ */
 function rewardName(settings: RunSettings): string | null {
   const scale = rewardScale((path) => getPath(settings, path));
   if (scale === null) return null;
   return scale.terms === 1 ? scale.label : 'weighted sum';
 }
 
-/** Stays live: it is queried for every frame. */
+/** Live progress. Each frame reads it again. */
 export interface LiveProgress {
   /** The experiment's name, or the run's. */
   readonly title: string;
@@ -233,7 +239,7 @@ export interface LiveProgress {
   readonly running: ReadonlyMap<string, RunInProgress>;
 }
 
-/** A run after those that it starts from, one after the other. */
+/** Progress of a run and its parents, which run one after another. */
 export class ChainProgress implements LiveProgress {
   readonly title: string;
   readonly running = new Map<string, RunInProgress>();

@@ -421,9 +421,9 @@ function serveOf(settings: RunSettings): ServeSettings | null {
 
 /** The configured number of processes, but at most the micro-batches of a step. Further processes would be idle. */
 export function processesOf(settings: RunSettings, devices: Pick<Devices, 'gpus'>, kind: DeviceKind): number {
-  const asked = processCount(settings.launch, devices, kind);
-  if (settings.launch.command !== null || !isTrainable(settings)) return asked;
-  return Math.min(asked, recipeOf(settings).microBatches(settings));
+  const requested = processCount(settings.launch, devices, kind);
+  if (settings.launch.command !== null || !isTrainable(settings)) return requested;
+  return Math.min(requested, recipeOf(settings).microBatches(settings));
 }
 
 /** Whether a run takes memory of this machine, as far as is known. Slurm runs it on another machine, and a foreign trainer's need is unknown. */

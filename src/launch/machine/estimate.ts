@@ -16,9 +16,9 @@ import { placeParts, type PlacedParts } from './placement.js';
 export interface RunMemory {
   readonly device: DeviceKind;
   readonly processes: number;
-  /** Estimated bytes of one process. Null if the settings do not tell. */
+  /** Estimated bytes of one process. Null if the settings do not determine it. */
   readonly bytes: number | null;
-  /** Whether it fits. Null if the settings do not tell. */
+  /** Whether it fits. Null if the settings do not determine it. */
   readonly verdict: () => MemoryVerdict | null;
   /** The GPUs of its parts. Null without `launch.placement`, or if its GPUs do not exist. */
   readonly placed: PlacedParts | null;

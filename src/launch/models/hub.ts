@@ -40,15 +40,15 @@ export class HubModels {
     for (const client of this.#clients.values()) await (await client).close();
   }
 
-  /** Which models of these runs are unavailable; afterwards, the small files that describe the others are in the cache. */
+  /** The unavailable models of these runs. Also downloads the small files that describe the available ones. */
   async obstacles(
     configs: readonly LoadedConfig[],
     startOver: ReadonlySet<LoadedConfig> = new Set(),
   ): Promise<Obstacle[]> {
     const found = new Map<string, Obstacle>();
     for (const config of configs) {
-      for (const asked of hubQueriesOf(config, startOver)) {
-        const error = await failureOf(() => this.#withBases(asked));
+      for (const query of hubQueriesOf(config, startOver)) {
+        const error = await failureOf(() => this.#withBases(query));
         const text = error?.toText();
         if (error === null || text === undefined || found.has(text)) continue;
         found.set(text, { run: config.settings.run_name, error });
@@ -57,14 +57,14 @@ export class HubModels {
     return [...found.values()];
   }
 
-  /** A sentence for each model of these runs that still has to be fetched. Raises whatever prevents fetching one. */
+  /** A sentence for each model that these runs still have to download. Raises the first problem. */
   async notes(configs: readonly LoadedConfig[]): Promise<string[]> {
     const asked = configs.flatMap((config) => hubQueriesOf(config));
     const found = await Promise.all(asked.map((one) => this.#withBases(one)));
     return [...new Set(found.flat().map(noteOf))];
   }
 
-  /** Downloads the models of these runs into the cache. Raises what prevents one. */
+  /** Downloads the models of these runs into the cache. Raises the first problem. */
   async fetch(configs: readonly LoadedConfig[], startOver: ReadonlySet<LoadedConfig> = new Set()): Promise<void> {
     for (const asked of configs.flatMap((config) => hubQueriesOf(config, startOver))) {
       for (const found of await this.#withBases(asked)) {
@@ -73,7 +73,7 @@ export class HubModels {
     }
   }
 
-  /** The commits of a run's models, by their names in its record; afterwards they are in the cache. */
+  /** Downloads a run's models and returns their commits, by their names in its record. */
   async commitsOf(config: LoadedConfig): Promise<Record<string, string>> {
     await this.fetch([config]);
     const found = await Promise.all(hubQueriesOf(config).map((asked) => this.#withBases(asked)));

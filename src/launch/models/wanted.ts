@@ -1,4 +1,4 @@
-/** The Hub models that runs need, as far as local files tell. */
+/** The Hub models that runs need, as far as local files show. */
 import { hubModels, type NamedHubModel } from '../../config/models.js';
 import {
   cachedFolder,

@@ -1,6 +1,6 @@
 /**
- * This process as the owner of a run, or of an experiment that it sweeps: from its lock to its end, over all attempts. It watches for the file that asks
- * for the end, because one process may own several runs, and a signal would end them all.
+ * Ownership of a run or of a swept experiment: held from acquiring its lock to releasing it, over all attempts.
+ * Stop requests arrive as a file, because one process may own several runs and a signal would end them all.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,10 +21,10 @@ import { endGroup, endMarked } from '../processes/child.js';
 import { markedProcesses } from '../processes/guardian.js';
 import type { Started } from '../processes/supervise.js';
 
-/** Milliseconds between checks for the file that asks for the end. */
+/** Milliseconds between checks for a stop request. */
 const STOP_INTERVAL_MS = 200;
 
-/** Why a run that was asked to stop is interrupted. */
+/** The reason recorded for a run that stopped on request. */
 export const STOPPED = 'stopped on request';
 
 export class Ownership {
@@ -37,33 +37,36 @@ export class Ownership {
     readonly paths: RunPaths,
     readonly lock: RunLock,
   ) {
-    // A request is only for the owner to which it was made.
+    // A request left from before was meant for an earlier owner.
     clearStopRequest(paths);
     lock.keepAlive((error) => this.#lost.abort(error));
-    this.#timer = setInterval(() => this.#look(), STOP_INTERVAL_MS).unref();
+    this.#timer = setInterval(() => this.#checkStopRequest(), STOP_INTERVAL_MS).unref();
   }
 
-  /** Takes a folder's lock. Raises InUseError when another process has it, RunError when the disk refuses. */
+  /** Acquires a folder's lock. Raises InUseError when another process holds it, RunError when the disk refuses. */
   static take(paths: RunPaths): Ownership {
     return new Ownership(paths, acquireLock(paths));
   }
 
-  /** Aborted when somebody asks for a checkpoint and the end. */
+  /** Aborted when someone requests a checkpoint and the end of the run. */
   get stop(): AbortSignal {
     return this.#stop.signal;
   }
 
-  /** Aborted when somebody asks for the end at once; the reason is a text for the run's state. */
+  /** Aborted when someone requests an immediate end. The signal's reason is the text for the run's state. */
   get kill(): AbortSignal {
     return this.#kill.signal;
   }
 
-  /** Aborted when another process has taken the lock, with the error to raise. */
+  /** Aborted with the error to raise when another process has taken the lock. */
   get lost(): AbortSignal {
     return this.#lost.signal;
   }
 
-  /** Records how an attempt ended, if the state is one of `over`. If the disk refuses, the error of the attempt is the one to show. */
+  /**
+   * Records how an attempt ended if the run's state is in `over`. A disk error here is dropped, so that the attempt's
+   * own error is shown.
+   */
   recordEnd(
     state: 'interrupted' | 'failed',
     reason: string,
@@ -84,16 +87,16 @@ export class Ownership {
     this.lock.release();
   }
 
-  #look(): void {
-    const asked = readStopRequest(this.paths);
-    if (asked !== null) this.#stop.abort();
-    if (asked === 'now') this.#kill.abort(KILLED);
+  #checkStopRequest(): void {
+    const request = readStopRequest(this.paths);
+    if (request !== null) this.#stop.abort();
+    if (request === 'now') this.#kill.abort(KILLED);
   }
 }
 
 const LEFTOVER_GRACE_S = 2;
 
-/** `workers.json`: what an attempt has started, for the process that takes the run over. */
+/** `workers.json`: the processes of an attempt. A process that takes the run over ends them. */
 interface WorkersFile extends ProcessHome {
   readonly mark: string;
   readonly pids: readonly number[];
@@ -103,7 +106,7 @@ function workersFile(paths: RunPaths): string {
   return join(paths.dir, 'workers.json');
 }
 
-/** Records what an attempt has started; only the owner of the run may call it. Raises RunError when the disk refuses. */
+/** Records the processes of an attempt. Only the run's owner may call it. Raises RunError when the disk refuses. */
 export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void {
   const content: WorkersFile = {
     ...homeOf(realLockWorld()),
@@ -112,7 +115,7 @@ export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void
   };
   const path = workersFile(paths);
   try {
-    // Not synced: when the machine goes down, so do the workers.
+    // Not synced: if the machine goes down, the workers do too.
     writeFileSync(path, `${JSON.stringify(content)}\n`);
   } catch (cause) {
     throw diskError(path, cause);
@@ -120,8 +123,9 @@ export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void
 }
 
 /**
- * Ends what an earlier attempt left running on this machine; the owner calls it before it starts anything. Anybody who can write to the folder can write
- * that file: only processes that have the attempt's mark in their environment are ended, with their groups.
+ * Ends processes of an earlier attempt on this machine. The owner calls it before starting anything.
+ * Anyone who can write to the folder can write `workers.json`. So it only ends process groups whose environment
+ * contains the attempt's mark.
  */
 export async function endLeftoverWorkers(paths: RunPaths): Promise<void> {
   const left = readWorkers(paths);
@@ -131,7 +135,7 @@ export async function endLeftoverWorkers(paths: RunPaths): Promise<void> {
   await Promise.all([...groups.map((pid) => endGroup(pid, LEFTOVER_GRACE_S)), endMarked(left.mark, LEFTOVER_GRACE_S)]);
 }
 
-/** Null if nothing was recorded, or if the launcher died while writing. */
+/** Returns null if nothing was recorded, or if the launcher died while writing. */
 function readWorkers(paths: RunPaths): WorkersFile | null {
   try {
     const value = readJson(workersFile(paths)) as Partial<WorkersFile> | null;

@@ -1,4 +1,6 @@
-/** Stops a run, or a sweep, from another process: asks its owner by a file, and waits until it has ended. */
+/**
+ * Stops a run or a sweep from another process: writes a stop request for its owner and waits until the run has ended.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InUseError } from '../../core/errors.js';
 import {
@@ -18,9 +20,9 @@ const POLL_MS = 100;
 const PROGRESS_INTERVAL_MS = 5_000;
 
 export interface StopOptions {
-  /** Kills its workers instead of asking them: training since the last checkpoint is lost. */
+  /** Kill the workers instead of letting them save a checkpoint. Training since the last checkpoint is lost. */
   readonly now: boolean;
-  /** Called with what is being waited for. */
+  /** Receives one line at intervals about the process that it waits for. */
   readonly onProgress: (line: string) => void;
   /** Ends the waiting, not the run. */
   readonly stop?: AbortSignal;
@@ -33,8 +35,9 @@ export interface StopResult {
 }
 
 /**
- * Stops a run and waits until its owner has ended it, on whatever machine that is. Raises RunError when the lock cannot be read or the disk refuses. A run
- * that nobody holds is `not_running`.
+ * Stops a run and waits until its owner has ended it, on any machine. Returns `not_running` for a run without a live
+ * owner.
+ * Raises RunError when the lock cannot be read or the disk refuses.
  */
 export async function stopRun(
   paths: RunPaths,
@@ -55,13 +58,13 @@ export async function stopRun(
   return result(now ? 'killed' : 'stopped');
 }
 
-/** Waits until the owner has released the run or is gone; false when told to stop waiting. */
+/** Waits until the owner has released the run or has died. Returns false if `options.stop` aborts first. */
 async function waitUntilFree(paths: RunPaths, held: HeldBy, options: StopOptions, world: LockWorld): Promise<boolean> {
-  let said = world.nowMs();
+  let lastLineMs = world.nowMs();
   while (readLock(paths, world)?.token === held.token && liveLock(paths, world) !== null) {
     if (options.stop?.aborted === true) return false;
-    if (world.nowMs() - said >= PROGRESS_INTERVAL_MS) {
-      said = world.nowMs();
+    if (world.nowMs() - lastLineMs >= PROGRESS_INTERVAL_MS) {
+      lastLineMs = world.nowMs();
       const { iteration, num_iterations } = readStatus(paths, world);
       const { pid, host } = held;
       const there = host === world.host ? '' : ` on ${host}`;
@@ -76,7 +79,7 @@ async function waitUntilFree(paths: RunPaths, held: HeldBy, options: StopOptions
   return true;
 }
 
-/** Marks a run as interrupted whose owner could not do so, and removes the lock that it left. */
+/** Marks a run as interrupted if its owner died before doing so, and removes the stale lock. */
 function markInterrupted(paths: RunPaths, world: LockWorld, reason: string): void {
   const dead = readStatus(paths, world).state === 'dead';
   const left = readLock(paths, world) !== null && liveLock(paths, world) === null;
@@ -85,7 +88,7 @@ function markInterrupted(paths: RunPaths, world: LockWorld, reason: string): voi
   try {
     lock = acquireLock(paths, world);
   } catch (error) {
-    // Somebody has started it again: the state is now theirs.
+    // Another process has started the run again and now owns its state.
     if (error instanceof InUseError) return;
     throw error;
   }

@@ -35,8 +35,8 @@ import { HOW_TO_SERVE, serverPrograms } from '../servers/training_server.js';
 import { checkServable, DEFAULT_COMMAND, HOW_TO_INSTALL } from '../servers/vllm.js';
 import { checkJudgeCalls } from '../judge_questions.js';
 
-/** One check: its name, by which several runs share it, and a function that raises the problem. */
-export type NamedCheck = readonly [what: string, look: () => void];
+/** One check: its name, which runs with the same check share, and a function that raises the problem. */
+export type NamedCheck = readonly [what: string, run: () => void];
 
 /** A run to check, with facts about the runs that are checked together. */
 export interface CheckedRun {
@@ -76,14 +76,14 @@ const checks = {
     const { launch } = settings;
     const { placement, backend, devices: allowed, command } = launch;
     if (placement === null || command !== null) return [];
-    const look = (): void => {
+    const check = (): void => {
       checkPlacement(launch);
       // Slurm runs it on another machine.
       if (devices === undefined || backend === 'slurm') return;
       const gpus = devices().gpus.filter(({ index }) => allowed === null || allowed.includes(index));
       if (deviceKind(settings, { gpus }) === 'gpu') placeParts(placement, gpus);
     };
-    return [[`placement ${JSON.stringify([placement, launch.processes, allowed])}`, look]];
+    return [[`placement ${JSON.stringify([placement, launch.processes, allowed])}`, check]];
   },
   /** GPUs, cores and providers. Slurm runs it on another machine. */
   devices: ({ config: { settings }, devices }) => {
@@ -107,7 +107,7 @@ const checks = {
       () => checkOffline(wanted, hubEnvironmentOf(settings)),
     ]),
   ),
-  /** The description of a reward's Hub model, which is in the cache before its weights. */
+  /** The description of a reward's Hub model, which is cached before its weights. */
   embedders: trained((settings) => {
     const reward = rewardOf(settings);
     const terms = reward === null ? [] : [...decidingTerms(reward), ...recordedTerms(reward)];
@@ -133,10 +133,10 @@ const checks = {
     if (sampled === null || serve === null) return [];
     const { model } = sampled;
     const [program] = serve.command ?? DEFAULT_COMMAND;
-    const look = programCheck(program, { key: 'rollout.engine.serve', next: HOW_TO_INSTALL });
+    const check = programCheck(program, { key: 'rollout.engine.serve', next: HOW_TO_INSTALL });
     return typeof model === 'string'
-      ? [look, [`served ${model}`, () => checkServable(modelFolder(model, () => ''))]]
-      : [look];
+      ? [check, [`served ${model}`, () => checkServable(modelFolder(model, () => ''))]]
+      : [check];
   }),
   /** A training server of the run: the programs that it needs. */
   trainer: trained((settings) => {
@@ -145,7 +145,7 @@ const checks = {
     return serverPrograms(trainer.serve).map(({ key, program }) => programCheck(program, { key, next: HOW_TO_SERVE }));
   }),
   judgeCalls: trained((settings, { config, startsOver }) => {
-    // An evaluation counts its questions in its own folder.
+    // An evaluation counts its judge requests in its own folder.
     const most = config.evaluation === undefined ? (rewardOf(settings)?.max_judge_calls ?? null) : null;
     const what = `judge calls ${settings.base_exp_dir} ${settings.run_name} ${most ?? ''}`;
     return most === null ? [] : [[what, () => checkJudgeCalls(settings, most, startsOver)]];

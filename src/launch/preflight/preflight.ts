@@ -1,6 +1,6 @@
 /**
- * Checks runs before anything starts, from the files and devices of this machine. Otherwise problems would only show after their parents were trained. The
- * checks write nothing and use no network.
+ * Checks runs before anything starts, using the files and devices of this machine. Otherwise, some problems would show
+ * only after the parents were trained. The checks write nothing and use no network.
  */
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, DataError, type EditrlError } from '../../core/errors.js';
@@ -209,7 +209,7 @@ export function throwObstacles(all: readonly Obstacle[]): void {
   throw new ConfigError(`${all.length} problems found; nothing was started\n${lines.join('\n')}${more}`);
 }
 
-/** One sentence for each reward whose latest exam found a fault, or found that GRPO would learn little from it. */
+/** One sentence for each reward whose latest exam failed, or that would give GRPO little to learn from. */
 export function examWarnings(runs: readonly LoadedConfig[]): string[] {
   const found = new Set<string>();
   for (const { settings } of runs) {

@@ -1,6 +1,6 @@
 /**
- * Checks whether the servers of runs are ready: their judges, and the servers of reward terms. The checks are those of a run before it scores anything, but
- * once and without waiting.
+ * Checks whether the judges of runs and the servers of reward terms are ready. A run makes the same checks before it
+ * scores anything, but repeats them and waits.
  */
 import type { LoadedConfig } from '../../config/load.js';
 import { EndpointError, type EditrlError } from '../../core/errors.js';
@@ -52,12 +52,12 @@ export class ServerChecks {
 
   /** The problems of runs that still have to be trained. Each problem is reported for the first run that has it. */
   async of(runs: readonly LoadedConfig[]): Promise<ServerCheckResult> {
-    const told = new Set<string>();
+    const reported = new Set<string>();
     const [obstacles, notes]: [Obstacle[], string[]] = [[], []];
     for (const { settings } of runs) {
       for (const { what, error, note } of await this.#ofRun(settings)) {
-        if (told.has(what)) continue;
-        told.add(what);
+        if (reported.has(what)) continue;
+        reported.add(what);
         if (error !== undefined) obstacles.push({ run: settings.run_name, error });
         if (note !== undefined) notes.push(`${settings.run_name}: ${note}`);
       }
@@ -93,7 +93,7 @@ export class ServerChecks {
   /** The judges at `reward.endpoint`. */
   async #ofJudges(reward: RewardSettings, models: readonly string[]): Promise<Found[]> {
     const { endpoint } = reward;
-    const asked = requestsOf(reward);
+    const requests = requestsOf(reward);
     if (endpoint === 'embedded') {
       return [{ what: endpoint, note: 'its embedded judge starts with the run and was not checked' }];
     }
@@ -109,9 +109,9 @@ export class ServerChecks {
     // A gateway fails over between judges, so one ready judge is enough.
     const shared = urlsToShare(endpoint, false);
     const places: readonly Endpoint[] = shared === null ? [endpoint] : [...new Set(shared)];
-    const looks = models.flatMap((model) => places.map((place) => ({ model, place })));
+    const pairs = models.flatMap((model) => places.map((place) => ({ model, place })));
     const found = await Promise.all(
-      looks.map(async (look) => ({ ...look, error: await this.#ask(look.place, look.model, asked) })),
+      pairs.map(async (pair) => ({ ...pair, error: await this.#ask(pair.place, pair.model, requests) })),
     );
     return found.flatMap(({ model, place, error }): Found[] => {
       if (error === null) return [];

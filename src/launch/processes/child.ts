@@ -1,4 +1,7 @@
-/** One guarded child: the leader of its own process group, with its output read line by line and its signs of life counted. */
+/**
+ * A guarded child process. It leads its own process group. Its output is read line by line, and its signs of life are
+ * counted.
+ */
 import { spawn, type ChildProcess, type Serializable } from 'node:child_process';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
@@ -8,9 +11,9 @@ import { ConfigError } from '../../core/errors.js';
 import { processStart } from '../../run/claim/lock.js';
 import { isGroupAlive, LAUNCH_VARIABLE, markedProcesses, signalGroup, type Guardian } from './guardian.js';
 
-/** How many of a child's last lines are kept. */
+/** Number of a child's last lines that are kept. */
 export const TAIL_LINES = 40;
-/** How long output may still arrive from a process that holds a dead child's pipe. */
+/** Milliseconds to wait for more output after a child has died, because another process may still hold its pipe. */
 const DRAIN_MS = 200;
 const POLL_MS = 20;
 const MAX_LINE = 16_384;
@@ -18,14 +21,14 @@ const MAX_LINE = 16_384;
 export interface ChildOptions {
   /** The program and its arguments. */
   readonly command: readonly string[];
-  /** The whole environment except for the mark. */
+  /** The whole environment, without the attempt's mark. */
   readonly env: NodeJS.ProcessEnv;
   readonly cwd?: string;
-  /** The mark of its attempt, from the guardian. */
+  /** The attempt's mark, from the guardian. */
   readonly mark: string;
-  /** Whether it is a Node process that exchanges messages with this one. */
+  /** Whether the child is a Node process that exchanges messages with this one. */
   readonly ipc: boolean;
-  /** Whether its standard input is a pipe that closes when this process ends, however it ends. */
+  /** Whether its standard input is a pipe that closes when this process ends for any reason. */
   readonly tied?: boolean;
   /** Seconds between SIGTERM and SIGKILL for processes of the group that outlive their leader. */
   readonly graceS: number;
@@ -38,11 +41,11 @@ export interface ChildExit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A started child. Its group is guarded until none of its processes is left. */
+/** A started child. The guardian watches its process group until the group is empty. */
 export class GuardedChild {
-  /** Its pid, which is also its process group's number. */
+  /** Its pid, which is also the id of its process group. */
   readonly pid: number;
-  /** Start time of the leader, as from `processStart`; '' if unknown. */
+  /** Start time of the leader, from `processStart`. Empty if unknown. */
   readonly start: string;
   /** Resolves once the leader has ended, its group is gone and its output has been read. */
   readonly ended: Promise<ChildExit>;
@@ -65,12 +68,12 @@ export class GuardedChild {
       this.#signs++;
       options.onMessage(message);
     });
-    // Raised by a message to a process that has just ended; its exit says more.
+    // Sending to a process that has just ended raises this. Its exit is reported anyway.
     child.on('error', () => {});
     this.ended = this.#end(child, guardian);
   }
 
-  /** Starts a command under a guardian. Raises ConfigError when there is no such program. */
+  /** Starts a command under a guardian. Raises ConfigError when the program does not exist. */
   static async start(options: ChildOptions, guardian: Guardian): Promise<GuardedChild> {
     guardian.watch();
     const [program, ...args] = options.command;
@@ -89,7 +92,7 @@ export class GuardedChild {
     });
   }
 
-  /** How many signs of life it has given: messages or output. */
+  /** Number of signs of life so far: messages and lines of output. */
   get activity(): number {
     return this.#signs;
   }
@@ -99,12 +102,12 @@ export class GuardedChild {
     return this.#isAlive;
   }
 
-  /** Its last lines, oldest first. */
+  /** The last lines of output, oldest first. */
   get tail(): readonly string[] {
     return this.#tail;
   }
 
-  /** Sends a message, and optionally a connection; messages to a child that has ended are lost. */
+  /** Sends a message, and optionally a connection. Messages to a child that has ended are lost. */
   send(message: Serializable, connection?: Socket): void {
     if (this.#child.connected) this.#child.send(message, connection, {}, () => {});
   }
@@ -157,17 +160,17 @@ export class GuardedChild {
   }
 }
 
-/** What a progress bar that rewrites its line showed last. */
+/** The last text of a progress bar that rewrites its line. */
 function lastRewrite(line: string): string {
   const text = line.replace(/\r+$/, '');
   return text.slice(text.lastIndexOf('\r') + 1);
 }
 
-/** Ends the rest of a process group: SIGTERM, then SIGKILL. */
+/** Ends what is left of a process group: SIGTERM, then SIGKILL. */
 export async function endGroup(group: number, graceS: number): Promise<void> {
   if (!isGroupAlive(group)) return;
   signalGroup(group, 'SIGTERM');
-  // A stopped process receives its SIGTERM only when it continues.
+  // A stopped process only receives SIGTERM once it continues.
   signalGroup(group, 'SIGCONT');
   const deadline = performance.now() + graceS * 1000;
   while (isGroupAlive(group)) {
@@ -176,7 +179,7 @@ export async function endGroup(group: number, graceS: number): Promise<void> {
   }
 }
 
-/** Ends every process with a mark, wherever it went: SIGTERM, then SIGKILL. */
+/** Ends every process with a mark, in any process group: SIGTERM, then SIGKILL. */
 export async function endMarked(mark: string, graceS: number): Promise<void> {
   const deadline = performance.now() + graceS * 1000;
   let first = true;

@@ -1,42 +1,42 @@
-/** Describes a rank's death: what ended it, whether memory ran out, and its last lines. */
+/** Describes how a rank died: the cause, whether memory ran out, and its last lines. */
 import { constants } from 'node:os';
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { EditrlError, EngineError, InternalError, RunError, ServerEndedError } from '../../core/errors.js';
 import type { ChildExit } from './child.js';
 
-/** How many of the last lines are shown; `lastLines` has more. */
+/** Number of last lines in the message. `lastLines` has more. */
 const SHOWN_LINES = 20;
 
 export interface RunFailure {
   readonly run: string;
   readonly rank: number;
   readonly processes: number;
-  /** Null if a signal ended it, or if it hung. */
+  /** Null if a signal ended the rank or if it hung. */
   readonly exitCode: number | null;
   readonly signal: NodeJS.Signals | null;
   /** What happened to the rank, without its name: `ended with exit code 3`. */
   readonly reason: string;
-  /** What to do about it; null if all that is known is how to continue. */
+  /** What to do about the cause. Null if only the way to continue is known. */
   readonly advice: string | null;
-  /** The last lines that it printed, oldest first. */
+  /** The last lines of its output, oldest first. */
   readonly lastLines: readonly string[];
 }
 
-/** How a run goes on whose worker, or whose own training server, has ended. */
+/** How to continue a run after its worker or its own training server has ended. */
 export const HOW_TO_CONTINUE =
   'Run the same command again to continue from the last checkpoint; launch.max_restarts does so by itself.';
 
 /** A worker died, hung or ended with a code other than 0. */
 export class RunFailed extends RunError {
   readonly rank: number;
-  /** The worker's exit code; `exitCode` is this process's. */
+  /** The worker's exit code. `exitCode` is the exit code of this process. */
   readonly workerExitCode: number | null;
   readonly signal: NodeJS.Signals | null;
   readonly lastLines: readonly string[];
-  /** One sentence, for `state.json` and tables. */
+  /** One sentence for `state.json` and tables. */
   readonly reason: string;
-  /** What to do about its cause; null if unknown. */
+  /** What to do about the cause. Null if unknown. */
   readonly advice: string | null;
 
   constructor(failure: RunFailure) {
@@ -58,21 +58,24 @@ export class RunFailed extends RunError {
   }
 }
 
-/** How a rank ended, and whether memory had to do with it. */
+/** How a rank ended, and whether memory was the cause. */
 export interface EndReason {
   /** Without the rank's name: `ended with exit code 3`. */
   readonly reason: string;
-  /** What to do about it, if more is known than that it ended. */
+  /** What to do. Null if only the fact that it ended is known. */
   readonly next: string | null;
 }
 
-/** Signals by which a person or a scheduler ends a process: they have nothing to do with what it printed before. */
-const ASKED: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT', 'SIGHUP'];
+/** Signals by which a person or a scheduler ends a process. Its last lines do not explain such an end. */
+const EXTERNAL_SIGNALS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT', 'SIGHUP'];
 
-/** How a rank ended, for people. `told`: what it printed about memory; `kill`: a recent kill by the kernel for lack of memory. */
+/**
+ * Describes how a rank ended. `printed` is what it printed about memory, and `kill` a recent kill by the kernel for lack
+ * of memory.
+ */
 export function exitReason(
   exit: ChildExit,
-  { told, kill }: { readonly told: OutOfMemory | null; readonly kill: MemoryKill | null },
+  { printed, kill }: { readonly printed: OutOfMemory | null; readonly kill: MemoryKill | null },
 ): EndReason {
   const code = exit.code ?? 0;
   const inner = (Object.entries(constants.signals) as [NodeJS.Signals, number][]).find(
@@ -86,15 +89,18 @@ export function exitReason(
   const memory =
     signal === 'SIGKILL' && kill !== null
       ? killedForMemory(kill.limitBytes)
-      : signal !== null && ASKED.includes(signal)
+      : signal !== null && EXTERNAL_SIGNALS.includes(signal)
         ? null
-        : told;
+        : printed;
   return memory === null ? { reason, next: null } : { reason: `${reason}: ${memory.found}`, next: memory.next };
 }
 
 const RETRYABLE = [RunFailed, EngineError, InternalError, ServerEndedError] as const;
 
-/** Whether a retry of the same attempt may succeed: a worker or the run's own server died or its engine failed, but its input is fine. */
+/**
+ * Whether the same attempt may succeed on a retry: a worker or the run's own server died, or its engine failed. Bad
+ * input is not retried.
+ */
 export function isRetryable(error: unknown): boolean {
   if (RETRYABLE.some((kind) => error instanceof kind)) return true;
   return !(error instanceof EditrlError);
@@ -105,7 +111,7 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** The same in one sentence, for a run's state: without a worker's last lines. */
+/** Like `messageOf`, but one sentence without a worker's last lines. It goes into a run's state. */
 export function reasonOf(error: unknown): string {
   return error instanceof RunFailed ? error.reason : messageOf(error);
 }
@@ -114,13 +120,13 @@ export function reasonOf(error: unknown): string {
 export type MemoryKind = 'heap' | 'gpu' | 'main';
 
 export interface OutOfMemory {
-  /** What was found, without naming the process. */
+  /** The observation, without the name of the process. */
   readonly found: string;
-  /** What to do, as one text. */
+  /** What to do. */
   readonly next: string;
 }
 
-/** Lines that report it, the specific ones first: the last row matches any other out-of-memory message. */
+/** Patterns of out-of-memory messages, specific ones first. The last row matches any other out-of-memory message. */
 const SIGNS: readonly (readonly [MemoryKind, RegExp])[] = [
   ['heap', /heap out of memory|ERR_WORKER_OUT_OF_MEMORY/],
   [
@@ -147,23 +153,25 @@ const NEXT: Readonly<Record<MemoryKind, string>> = {
   main: `${SMALLER}; or let fewer processes share the memory (launch.processes, --max-parallel of a sweep), or ask for more (launch.slurm.mem).`,
 };
 
-/** What a line of a log, or an error's message, says about memory; null if nothing. */
+/**
+ * The kind of memory that ran out according to a log line or an error's message. Null if it is about something else.
+ */
 export function outOfMemoryIn(text: string): MemoryKind | null {
   return SIGNS.find(([, pattern]) => pattern.test(text))?.[0] ?? null;
 }
 
-/** Memory that ran out according to a program's output; `line` is quoted. */
+/** Describes an out-of-memory message in a program's output and quotes the line. */
 export function reportedOutOfMemory(which: MemoryKind, line: string): OutOfMemory {
   return { found: `${FOUND[which]} (${shortened(line)})`, next: NEXT[which] };
 }
 
-/** A process that the kernel killed; `limitBytes` is its control group's limit, null if unknown. */
+/** Describes a process that the kernel killed. `limitBytes` is the limit of its control group, or null if unknown. */
 export function killedForMemory(limitBytes: number | null): OutOfMemory {
   const limit = limitBytes === null ? '' : `, limit ${Math.round(limitBytes / 2 ** 20)} MiB`;
   return { found: `the system ran out of memory (the kernel killed a process for it${limit})`, next: NEXT.main };
 }
 
-/** The advice for an error whose message says that memory ran out; null for another error. */
+/** Advice for an error whose message reports that memory ran out. Null for other errors. */
 export function memoryAdvice(message: string): string | null {
   const which = outOfMemoryIn(message);
   return which === null ? null : NEXT[which];
@@ -176,7 +184,7 @@ function shortened(line: string): string {
   return text.length > MAX_QUOTE ? `${text.slice(0, MAX_QUOTE)}…` : text;
 }
 
-/** A message about memory counts for this many further lines: trainers survive some of them and continue. */
+/** A message about memory counts for this many further lines, because trainers survive some of them and continue. */
 const RECENT_LINES = 300;
 
 /** Watches the lines of one process for messages about memory. */
@@ -187,12 +195,12 @@ export class MemoryMessages {
   add(line: string): void {
     this.#lines++;
     const which = outOfMemoryIn(line);
-    // One failure prints many lines; the first specific one says most.
+    // One failure prints many lines. The first specific one is the most useful.
     if (which === null || (which === 'main' && this.#recent() !== null)) return;
     this.#last = { at: this.#lines, which, line };
   }
 
-  /** What it has said recently; null if nothing. */
+  /** The recent message about memory. Null if there is none. */
   latest(): OutOfMemory | null {
     const last = this.#recent();
     return last === null ? null : reportedOutOfMemory(last.which, last.line);
@@ -203,29 +211,32 @@ export class MemoryMessages {
   }
 }
 
-/** How long a kill counts as recent: a dead rank is examined once its group is gone and its output is read. */
+/**
+ * Milliseconds for which a kill counts as recent. A dead rank is examined only after its group is gone and its output
+ * is read.
+ */
 const WINDOW_MS = 15_000;
-/** A larger limit means none: version 1 of control groups writes a huge number for that. */
+/** A limit above this means no limit: version 1 of control groups writes a huge number then. */
 const NO_LIMIT_BYTES = 2 ** 60;
 
-/** Number of kills by the file that reports them. */
+/** Number of kills, by the file that counts them. */
 type Counts = ReadonlyMap<string, number>;
 
-/** Where the counters are; tests have their own. */
+/** Roots of the kernel's counter files. Tests use folders of their own. */
 export interface KernelFiles {
   readonly proc: string;
   readonly cgroup: string;
 }
 
-/** A process that was killed for memory. */
+/** A process that the kernel killed for lack of memory. */
 export interface MemoryKill {
-  /** The control group's memory limit, in bytes; null if there is none or it is unknown. */
+  /** Memory limit of the control group in bytes. Null if there is none or it is unknown. */
   readonly limitBytes: number | null;
 }
 
 /**
- * Samples the counters at intervals, so that an old kill is not blamed for a new death. Knows the control groups of this process and of those it was
- * told about, however briefly they live.
+ * Samples the kernel's kill counters at intervals, so that an old kill is not blamed for a new death. Remembers the
+ * control groups of this process and of all sampled processes, including short-lived ones.
  */
 export class MemoryKills {
   readonly #known = new Set<string>();
@@ -233,14 +244,14 @@ export class MemoryKills {
 
   constructor(private readonly files: KernelFiles = { proc: '/proc', cgroup: '/sys/fs/cgroup' }) {}
 
-  /** Reads the counters. `pids`: processes whose kills should be noticed. */
+  /** Reads the counters. `pids` are the processes whose control groups to watch, too. */
   sample(pids: readonly number[], nowMs: number = performance.now()): void {
     for (const pid of ['self', ...pids.map(String)]) for (const file of this.#countersOf(pid)) this.#known.add(file);
     this.#samples.push({ atMs: nowMs, counts: this.#read() });
     while (this.#samples.length > 1 && nowMs - this.#samples[1].atMs > WINDOW_MS) this.#samples.shift();
   }
 
-  /** A kill since the oldest sample that still counts; null if there was none, or nothing can be read. */
+  /** A kill within the last `WINDOW_MS`. Null if there was none, or if no counter can be read. */
   recent(): MemoryKill | null {
     const now = this.#read();
     const before = (file: string): number | undefined =>
@@ -251,7 +262,10 @@ export class MemoryKills {
     return { limitBytes: limits.length === 0 ? null : Math.min(...limits) };
   }
 
-  /** Uses the whole machine's count only if no group has one: on a machine with groups, its kills may be anybody's. */
+  /**
+   * Uses the machine-wide count only if no control group has one. With groups, a machine-wide kill may be of any
+   * process.
+   */
   #read(): Counts {
     const groups = [...this.#known].flatMap(readCount);
     return new Map(groups.length > 0 ? groups : readCount(join(this.files.proc, 'vmstat')));
@@ -265,7 +279,7 @@ export class MemoryKills {
     return [
       ...(unified === undefined ? [] : [join(cgroup, unified, 'memory.events')]),
       ...(older === undefined ? [] : [join(cgroup, 'memory', older, 'memory.oom_control')]),
-      // In a container, the path in /proc may be the machine's, while the mount shows the container's own group.
+      // In a container, /proc may name the machine's path while the mount shows the container's own group.
       join(cgroup, 'memory.events'),
       join(cgroup, 'memory', 'memory.oom_control'),
     ];
@@ -277,7 +291,7 @@ function readCount(file: string): [string, number][] {
   return count === undefined ? [] : [[file, Number(count)]];
 }
 
-/** The limit of the control group that a counter belongs to. */
+/** The limit of the control group that a counter file belongs to. */
 function limitBeside(file: string): number | null {
   for (const name of ['memory.max', 'memory.limit_in_bytes']) {
     const bytes = Number(readText(join(dirname(file), name)) ?? NaN);
@@ -286,7 +300,10 @@ function limitBeside(file: string): number | null {
   return null;
 }
 
-/** Null if there is no such file: another version of control groups, another system, a process that has ended. */
+/**
+ * Returns null if the file does not exist: another version of control groups, another system, or a process that has
+ * ended.
+ */
 function readText(file: string): string | null {
   try {
     return readFileSync(file, 'utf8');

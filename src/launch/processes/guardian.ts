@@ -1,8 +1,9 @@
 /**
- * The guardian: a tiny shell process in its own session that outlives the launcher for a moment. It holds the reading end of a pipe; when that
- * closes, for whatever reason the launcher ended, it sends SIGTERM and then SIGKILL to every registered process group and to every process with the
- * launch's mark in its environment. The mark finds processes that left their group (torchrun starts its workers in their own sessions) and those
- * started at the very moment the launcher died: the pipe closes only when such a child has closed its copy, that is, when it has its own environment.
+ * The guardian: a small shell process in its own session that briefly outlives the launcher.
+ * It reads from a pipe that closes when the launcher ends for any reason. It then sends SIGTERM and SIGKILL to every
+ * registered process group, and to every process whose environment has the launch's mark.
+ * The mark finds processes that left their group, such as the workers of torchrun. It also finds a child that was being
+ * started when the launcher died: the pipe closes only after the child has its own environment.
  */
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -10,10 +11,13 @@ import { readdirSync, readFileSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import { processStart } from '../../run/claim/lock.js';
 
-/** Environment variable of everything an attempt starts: `<pid of the launcher>:<its start time>:<random>.<number>`. */
+/** Environment variable of every process of an attempt: `<launcher pid>:<its start time>:<random>.<number>`. */
 export const LAUNCH_VARIABLE = 'EDITRL_LAUNCH';
 
-/** $1: a regular expression for the beginning of the environment entry. $2: tenths of a second between SIGTERM and SIGKILL. */
+/**
+ * $1: regular expression for the beginning of the environment entry. $2: tenths of a second between SIGTERM and
+ * SIGKILL.
+ */
 const SCRIPT = `
 trap '' INT TERM HUP QUIT
 groups=
@@ -39,7 +43,7 @@ while [ $round -lt 30 ]; do strike "$1" KILL || exit 0; sleep 0.1; round=$((roun
 
 const GRACE_TENTHS = 20;
 
-/** Guards what one launcher starts; it runs from the first `watch` to `close`, or to the end of this process. */
+/** Guards the processes of one launcher, from the first `watch` until `close` or the end of this process. */
 export class Guardian {
   readonly #launch = `${process.pid}:${processStart(process.pid) ?? ''}:${randomUUID()}`;
   #attempts = 0;
@@ -51,13 +55,13 @@ export class Guardian {
   watch(): void {
     if (this.#process !== null) return;
     const args = ['-c', SCRIPT, 'editrl-guardian', `^${LAUNCH_VARIABLE}=${this.#launch}[.]`, String(GRACE_TENTHS)];
-    // Without the mark of a launch that this launcher itself may belong to: the guardian has to outlive that launch too.
+    // Without the mark of a launch that this launcher may itself belong to: the guardian must outlive that launch, too.
     const env = { PATH: process.env['PATH'] ?? '/usr/bin:/bin' };
     const child = spawn('/bin/sh', args, { stdio: ['pipe', 'ignore', 'ignore'], detached: true, cwd: '/', env });
     this.#process = child;
     child.unref();
     (child.stdin as unknown as { unref(): void }).unref();
-    // A guardian that somebody killed is replaced; the next one is told the same again.
+    // A guardian that was killed is replaced, and the new one gets the same groups.
     const replace = (): void => {
       if (this.#process !== child) return;
       this.#process = null;
@@ -74,18 +78,18 @@ export class Guardian {
     return `${this.#launch}.${this.#attempts++}`;
   }
 
-  /** Registers the process group that a child of this launcher leads. */
+  /** Registers a process group that a child of this launcher leads. */
   add(group: number): void {
     this.#groups.add(group);
     this.#say('add', group);
   }
 
-  /** Drops a process group that has ended: its number may be reused. */
+  /** Drops a process group that has ended, because its id may be reused. */
   remove(group: number): void {
     if (this.#groups.delete(group)) this.#say('del', group);
   }
 
-  /** Lets the guardian end. It still ends everything with the mark. */
+  /** Lets the guardian end. It still ends every process with the mark. */
   close(): void {
     const child = this.#process;
     this.#process = null;
@@ -102,7 +106,7 @@ export class Guardian {
   }
 }
 
-/** Sends a signal to a process group; returns false if the group has no process any more. */
+/** Sends a signal to a process group. Returns false if the group has no process left. */
 export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean {
   try {
     process.kill(-group, signal);
@@ -114,13 +118,13 @@ export function signalGroup(group: number, signal: NodeJS.Signals | 0): boolean 
   }
 }
 
-/** Whether a process of a group is still running; one that has ended but was not waited for does not count (Linux). */
+/** Whether a process of the group is running. Zombies do not count on Linux. */
 export function isGroupAlive(group: number): boolean {
   if (!signalGroup(group, 0)) return false;
   return process.platform !== 'linux' || pids().some((pid) => liveGroupOf(pid) === group);
 }
 
-/** The processes with an attempt's mark in their environment (Linux; elsewhere none are found). */
+/** The processes with an attempt's mark in their environment. Always empty on systems other than Linux. */
 export function markedProcesses(mark: string): number[] {
   const entry = `${LAUNCH_VARIABLE}=${mark}`;
   return pids().filter((pid) => environmentOf(pid)?.includes(entry) ?? false);
@@ -133,7 +137,7 @@ function pids(): number[] {
     .map(Number);
 }
 
-/** Null when the process is gone or belongs to somebody else. */
+/** Returns null when the process is gone or belongs to another user. */
 function environmentOf(pid: number): string[] | null {
   try {
     return readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0');
@@ -142,7 +146,7 @@ function environmentOf(pid: number): string[] | null {
   }
 }
 
-/** The process group of a process that runs; null for one that has ended. */
+/** The process group of a running process. Null if it has ended. */
 function liveGroupOf(pid: number): number | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

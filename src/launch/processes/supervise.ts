@@ -1,6 +1,6 @@
 /**
- * The ranks of one attempt at a run: started together with torchrun's environment, watched, and stopped together. The first one that dies or falls
- * silent ends all of them. The Launcher restarts attempts.
+ * Supervises the ranks of one attempt: starts them with torchrun's environment, watches them and stops them together.
+ * If one dies or hangs, all end. The Launcher restarts attempts.
  */
 import type { Serializable } from 'node:child_process';
 import { createServer, type AddressInfo } from 'node:net';
@@ -10,75 +10,78 @@ import { devicesOfRank, ORDER_VARIABLE, PCI_ORDER, type Placement } from '../mac
 import { exitReason, MemoryKills, MemoryMessages, RunFailed, type EndReason } from './failure.js';
 import type { Guardian } from './guardian.js';
 
-/** The address at which the ranks of a run meet: they are all on this machine. */
+/** The rendezvous address. All ranks of a run are on this machine. */
 export const MASTER_ADDRESS = '127.0.0.1';
 
 /** Seconds between SIGTERM and SIGKILL for ranks that are ended. */
 const GRACE_S = 5;
-/** Seconds that the other ranks have once the first one has stopped on request. */
+/** Seconds that the other ranks have after the first one has stopped on request. */
 const STRAGGLER_S = 10;
-/** Ranks that die because another died do so within this time; the first one is then identified by how it ended. */
+/** Milliseconds to wait for ranks that die because another died. The way each ended then identifies the first one. */
 const SETTLE_MS = 200;
 
-/** A running rank, as the callbacks see it. */
+/** A running rank, as passed to the callbacks. */
 export interface Worker {
   readonly rank: number;
-  /** Its pid, which is its process group's number too. */
+  /** Its pid, which is also the id of its process group. */
   readonly pid: number;
-  /** Start time of that process, as `processStart` gives it. */
+  /** Start time of the process, from `processStart`. */
   readonly start: string;
-  /** Sends a message; only with `ipc`. */
+  /** Sends a message. Requires `ipc`. */
   send(message: Serializable): void;
   /** Sends a signal to its whole process group. */
   signal(signal: NodeJS.Signals): void;
 }
 
-/** One process to start. */
+/** The command of one rank. */
 export interface RankCommand {
   readonly rank: number;
   /** The program and its arguments. */
   readonly command: readonly string[];
-  /** Its whole environment. */
+  /** The whole environment. */
   readonly env: NodeJS.ProcessEnv;
 }
 
-/** What to start and how to watch it. */
+/** The ranks to start and how to watch them. */
 export interface Supervision {
   /** The run's name, for messages. */
   readonly run: string;
   readonly guardian: Guardian;
-  /** The ranks, counted from 0. */
+  /** The ranks, in order from 0. */
   readonly ranks: readonly RankCommand[];
-  /** Folder in which the ranks start; default: this process's. */
+  /** Working folder of the ranks. Default: the folder of this process. */
   readonly cwd?: string;
-  /** True for this program's own workers, which exchange messages with the launcher; default false. */
+  /** True for editrl's own workers, which exchange messages with the launcher. Default: false. */
   readonly ipc?: boolean;
-  /** A rank without a sign of life for this many seconds has hung. Signs are its output, its messages and `progress`. */
+  /**
+   * Seconds without a sign of life after which a rank counts as hung. Output, messages and `progress` are signs of
+   * life.
+   */
   readonly heartbeatTimeoutS: number;
-  /** A number whose change is a sign of life of all ranks, such as the size of a metrics file; read about once a second. */
+  /** A number such as the size of a metrics file. A change is a sign of life of all ranks. Read about once a second. */
   readonly progress?: () => number;
-  /** Asks for a graceful end. */
+  /** Requests a graceful end. */
   readonly stop: AbortSignal;
-  /** Ends everything at once. */
+  /** Ends all ranks at once. */
   readonly kill?: AbortSignal;
-  /** How the ranks are asked to stop; default: SIGTERM to every group. */
+  /** Asks the ranks to stop. Default: sends SIGTERM to every group. */
   readonly askToStop?: (workers: readonly Worker[]) => void;
   /** Called for every rank that is ended because of another one, right before its SIGTERM. */
   readonly beforeEnd?: (worker: Worker) => void;
-  /** Seconds between SIGTERM and SIGKILL for ranks that are ended; default: 5. */
+  /** Seconds between SIGTERM and SIGKILL. Default: 5. */
   readonly graceS?: number;
-  /** Seconds that a graceful end may take before SIGTERM and SIGKILL; default: no limit. */
+  /** Seconds for a graceful end before SIGTERM and SIGKILL. Default: no limit. */
   readonly stopWithinS?: number;
-  /** Every line that a rank prints, on stdout or stderr. */
+  /** Receives every line that a rank prints to stdout or stderr. */
   readonly onLine: (rank: number, line: string) => void;
   readonly onMessage?: (worker: Worker, message: unknown) => void;
-  /** Called once when all ranks have been started. */
+  /** Called once all ranks have been started. */
   readonly onStarted?: (started: Started) => void;
 }
 
-/** What was started for an attempt. */
+/** The processes of a started attempt. */
 export interface Started {
-  /** The value in the environment of everything that belongs to the attempt. */
+  /** The mark in the environment of every process of the attempt. */
   readonly mark: string;
   readonly workers: readonly Worker[];
 }
@@ -87,15 +90,16 @@ export interface RankExit extends ChildExit {
   readonly rank: number;
 }
 
-/** `done`: every rank ended with code 0. `stopped`: a stop was requested; the exits say how each rank reacted. */
+/** `done`: every rank ended with code 0. `stopped`: a stop was requested, and `exits` says how each rank reacted. */
 export interface SupervisionEnd {
   readonly kind: 'done' | 'stopped';
   readonly exits: readonly RankExit[];
 }
 
 /**
- * Runs the ranks to their end; when it returns or raises, none of their processes is left. Raises RunFailed when a rank dies, hangs or ends with a
- * code other than 0 without a requested stop, and ConfigError when the program cannot be started.
+ * Runs the ranks to their end. No process of theirs is left when it returns or raises.
+ * Raises RunFailed when a rank dies, hangs or ends with a code other than 0 without a requested stop. Raises
+ * ConfigError when the program cannot be started.
  */
 export async function supervise(plan: Supervision): Promise<SupervisionEnd> {
   const attempt = new Attempt(plan);
@@ -106,7 +110,7 @@ export async function supervise(plan: Supervision): Promise<SupervisionEnd> {
   }
 }
 
-/** The environment of one rank: this process's, then the given entries, then what torchrun would set. */
+/** The environment of one rank: the environment of this process, then `entries`, then torchrun's variables. */
 export function rankEnvironment(
   rank: number,
   place: { readonly processes: number; readonly placement: Placement; readonly port: number },
@@ -130,8 +134,9 @@ export function rankEnvironment(
 }
 
 /**
- * The environment of one of this program's own workers. It limits glibc's allocator to two arenas, unless the user says otherwise: with glibc's
- * default (eight per core), freed memory stays scattered over the arenas, and memory use grows for hundreds of iterations.
+ * The environment of one of editrl's own workers.
+ * Limits glibc's allocator to two arenas, unless the user sets another limit. The default of eight per core scatters
+ * freed memory, and memory use then grows for hundreds of iterations.
  */
 export function workerEnvironment(...of: Parameters<typeof rankEnvironment>): NodeJS.ProcessEnv {
   return { MALLOC_ARENA_MAX: '2', ...rankEnvironment(...of) };
@@ -148,7 +153,7 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
-/** Why an attempt has to end before its ranks do. */
+/** Why an attempt has to be ended early. */
 interface Fault extends EndReason {
   readonly rank: number;
   readonly exit: ChildExit | null;
@@ -205,7 +210,7 @@ class Attempt {
     this.#state = 'ending';
     await this.#endAll();
     await all;
-    // After an orderly end no process is left; otherwise some may have moved to their own sessions.
+    // After an orderly end no process is left. Otherwise, some may have moved to sessions of their own.
     if (this.#faults.length > 0 || this.#stopped) await endMarked(this.#mark, this.#graceS);
     if (this.#faults.length > 0 && !this.#stopped) throw this.#failure();
     return { kind: this.#stopped ? 'stopped' : 'done', exits: this.#exits };
@@ -257,7 +262,7 @@ class Attempt {
     this.#exits.push({ rank, ...exit });
     if (this.#state === 'stopping') this.#endWithin(STRAGGLER_S);
     if (this.#state !== 'running' || exit.code === 0) return;
-    const memory = { told: talk.latest(), kill: this.#memoryKills.recent() };
+    const memory = { printed: talk.latest(), kill: this.#memoryKills.recent() };
     this.#faults.push({ rank, exit, ...exitReason(exit, memory) });
     this.#end();
   }
@@ -281,7 +286,7 @@ class Attempt {
     let progress = plan.progress?.() ?? 0;
     const timer = setInterval(() => {
       const now = performance.now();
-      // Time during which this process itself was stopped does not count as silence.
+      // Time during which this process was itself stopped is not silence.
       const passed = Math.min(now - before, 2 * everyMs);
       before = now;
       const latest = plan.progress?.() ?? 0;
@@ -338,7 +343,10 @@ class Attempt {
     await gone;
   }
 
-  /** The fault that caused the others: a silent rank, else one out of memory, else one that was killed, else the first to end. */
+  /**
+   * The fault that caused the others: a hung rank, else one that ran out of memory, else a killed one, else the first
+   * to end.
+   */
   #failure(): RunFailed {
     const fault =
       this.#faults.find(({ exit }) => exit === null) ??

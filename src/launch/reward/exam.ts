@@ -36,10 +36,13 @@ export interface ExamRequest extends Omit<ServedRewardOptions, 'store'> {
   readonly onCase?: (done: number) => void;
 }
 
-/** Cases asked about at once: enough to keep a judge of `concurrency` slots busy. */
+/** Cases scored at once: enough to keep a judge with `concurrency` slots busy. */
 const QUESTIONS_OF_A_CASE = 32;
 
-/** What an exam of a reward shows: words where one of its terms reads nothing else. Raises UsageError for a reward without terms. */
+/**
+ * Whether the reward's exam uses texts or images: texts if one of its terms reads only text. Raises UsageError for a
+ * reward without terms.
+ */
 export function examReads(settings: RewardSettings): ExamSet['reads'] {
   const terms = decidingTerms(settings);
   if (terms.length > 0) return terms.some(({ kind }) => kind.reads === 'words') ? 'words' : 'image';
@@ -75,8 +78,8 @@ function requireScorable(settings: RewardSettings, set: ExamSet): void {
 }
 
 /**
- * Raises as `openServedReward` and `examine`, UsageError for a reward that cannot score the set's answers, and InUseError while another process makes the
- * same exam.
+ * Runs an exam. Raises the errors of `openServedReward` and `examine`, UsageError for a reward that cannot score the
+ * set's answers, and InUseError while another process runs the same exam.
  */
 export async function runExam(request: ExamRequest): Promise<ExamRecord> {
   const { settings, set, repeats, folder, signal, onCase, ...opening } = request;
@@ -96,16 +99,16 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
   );
   const kept = new Exchanges(join(folder, 'judgements.jsonl'), judgementForm, { isOwner: true, from: null });
   try {
-    const asked = new Map<string, Judgement>();
+    const used = new Map<string, Judgement>();
     const store: JudgementStore = {
       find: (key, hash) => {
         const found = kept.find(key, hash);
-        if (found !== undefined) asked.set(found.key, found);
+        if (found !== undefined) used.set(found.key, found);
         return found;
       },
       put: (judgement) => {
         kept.put(judgement);
-        asked.set(judgement.key, judgement);
+        used.set(judgement.key, judgement);
       },
     };
     const reward = await openServedReward(settings, { ...opening, signal, store });
@@ -114,15 +117,15 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
         repeats,
         signal,
         atOnce: Math.max(1, Math.ceil(settings.concurrency / QUESTIONS_OF_A_CASE)),
-        // What got no score the last time may get one now.
+        // A case without a score last time may get one now.
         score: async (item, stop, group) => (await reward.scoreTerms(item, stop, { askAgain: true, group })).outcome,
         onCase: (done) => {
           lock.heartbeat();
           onCase?.(done);
         },
       });
-      const record = recordOf(request, cases, [...asked.values()]);
-      // An answer that stands alone is not scored as it is beside others.
+      const record = recordOf(request, cases, [...used.values()]);
+      // If a reward compares answers, the score of a lone answer differs from its score in a group.
       await writeExamSample(folder, set, reward.compares ? [] : cases);
       writeFileAtomic(join(folder, EXAM_FILE), `${JSON.stringify(record, null, 2)}\n`);
       return record;

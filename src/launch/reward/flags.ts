@@ -5,19 +5,22 @@ import { rewardRules } from '../../recipes/shared/rules/reward.js';
 import { UsageError } from '../../core/errors.js';
 import { termKinds, termNames, type TermName } from '../../rewards/terms/table.js';
 
-/** A reward as flags describe it. */
+/** A reward as described by flags. */
 export interface TermFlags {
   /** Names of terms, with their weights if given: `ocr_confidence`, `align_quality=0.4`. */
   readonly terms: readonly string[];
   readonly ocrWeight: number | null;
   readonly vlmWeight: number | null;
-  /** Address of the judge; empty for none. */
+  /** Address of the judge. Empty for none. */
   readonly endpoint: string;
-  /** The judge model; empty for the default. */
+  /** The judge model. Empty for the default. */
   readonly model: string;
 }
 
-/** The reward section for some flags. Raises UsageError for weights that contradict each other, ConfigError for settings that cannot work. */
+/**
+ * The reward section for flags. Raises UsageError for weights that contradict each other, ConfigError for settings that
+ * cannot work.
+ */
 export function rewardFromFlags(flags: TermFlags): RewardSettings {
   const raw = {
     mode: null,
@@ -42,7 +45,7 @@ function weighedTerms({ terms, ocrWeight, vlmWeight }: TermFlags): Record<string
   const byRole = ocrWeight !== null || vlmWeight !== null;
   const whole = { ocr_weight: ocrWeight, vlm_weight: vlmWeight };
   if (named.length === 1) {
-    // A term that combines both takes the weights as its own fields.
+    // A term that combines both roles takes the weights as fields of its own.
     const own = Object.entries(whole).filter(
       ([field, weight]) => weight !== null && field in termKinds[named[0]].fields,
     );
@@ -72,7 +75,7 @@ function termOf(name: string): TermName {
 
 type RoleWeights = Pick<TermFlags, 'ocrWeight' | 'vlmWeight'>;
 
-/** The weight of a term by its role: asking the judge, or reading words. */
+/** The weight of a term, by its role: a judge's term or a word reader's. */
 function roleWeight(name: TermName, { ocrWeight, vlmWeight }: RoleWeights): number {
   const [flag, weight] = termKinds[name].needs.judge
     ? ['--vlm-weight', vlmWeight]

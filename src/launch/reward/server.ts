@@ -1,4 +1,6 @@
-/** Opens a reward section as a reward that a server holds: its terms, the judge that they ask, and an identity for all of it. */
+/**
+ * Opens a reward section for serving: its terms, their judge, and an identity of everything that decides the scores.
+ */
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { ConfigError } from '../../core/errors.js';
 import { rewardName } from '../../rewards/score/choice.js';
@@ -15,12 +17,12 @@ import type { ServerUser } from '../servers/managed.js';
 export interface ServedRewardOptions {
   readonly resolveRun: RunResolver;
   readonly onWaiting: (found: string, waitedS: number) => void;
-  /** Receives notes about the judge; see `WaitOptions`. */
+  /** Receives notes about the judge. See `WaitOptions`. */
   readonly onNote: (note: string) => void;
-  /** Is informed about a judge that was started for it. */
+  /** Receives notices about a judge that was started for the reward. */
   readonly judge: ServerUser;
   readonly signal: AbortSignal;
-  /** Where judgements are kept, and found again; default: nowhere. */
+  /** Stores judgements and returns stored ones. Default: no store. */
   readonly store?: JudgementStore;
 }
 
@@ -32,8 +34,8 @@ export interface OpenedReward extends ServedReward {
 }
 
 /**
- * Creates the terms of a reward section and waits for the judges that they ask. Raises ConfigError for terms that cannot be created on this machine,
- * EndpointError for a judge that stays away for `max_wait_s`.
+ * Creates the terms of a reward section and waits for their judges. Raises ConfigError for terms that this machine
+ * cannot create, EndpointError for a judge that stays away for `max_wait_s`.
  */
 export async function openServedReward(settings: RewardSettings, options: ServedRewardOptions): Promise<OpenedReward> {
   const judges = new Judges();

@@ -1,6 +1,6 @@
 /**
- * Tries rewards on the first rows of a run's datasets before training: each term scores answers that need no model. Terms that ask a judge or a
- * server are tried only on request.
+ * Tries rewards on the first rows of a run's datasets before training. Each term scores answers that need no model.
+ * Terms that use a judge or a server are tried only on request.
  */
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, DataError, EndpointError, type EditrlError } from '../../core/errors.js';
@@ -23,52 +23,58 @@ import type { HubReference } from '../../config/schema/model.js';
 import { failureOf, computeOnce, type Obstacle } from '../preflight/obstacle.js';
 import { runResolver, unfinishedRun } from '../models/wanted.js';
 
-/** Rows of each dataset that are tried before a run. */
+/** Rows of each dataset to try before a run. */
 const ROWS = 3;
 
 /** One answer with one term's outcome. */
 export interface TrialRow {
   readonly row: SampleRow;
   readonly answer: SampleAnswer;
-  /** Null if the row lacks what the term compares with. */
+  /** Null if the row lacks the reference that the term compares with. */
   readonly outcome: Outcome | null;
-  /** What is wrong with the outcome; null if nothing is. */
+  /** The problem with the outcome. Null if there is none. */
   readonly problem: string | null;
 }
 
 /** The result of trying a term. */
 export interface TermTrial {
   readonly name: string;
-  /** Null for a term that is only recorded and does not decide. */
+  /** Null for a term that is recorded without affecting the reward. */
   readonly weight: number | null;
   readonly tried: readonly TrialRow[];
-  /** Why it was not tried; null if it was. */
+  /** Why the term was not tried. Null if it was. */
   readonly untried: string | null;
 }
 
-/** Where the judge of a reward is asked; null: its terms that ask one are not tried. Absent: no term that asks anybody is tried. */
+/**
+ * Returns the address of a reward's judge, or null to skip the terms that use a judge. Without this function, all terms
+ * that use a judge or a server are skipped.
+ */
 export type AskJudge = (reward: RewardSettings) => Promise<JudgeAddress | null>;
 
-/** The rows on which a run's reward is tried: supervised training only scores held-out ones. Raises DataError for rows that cannot be read. */
+/**
+ * The rows on which to try a run's reward: held-out rows only for supervised training. Raises DataError for rows that
+ * cannot be read.
+ */
 export async function rowsToScore(settings: TrainedSettings, count: number): Promise<readonly SampledSet[]> {
   const sets = await openRecipeOf(settings).sampleRows(settings, count);
   const supervised = 'algorithm' in settings && settings.algorithm.type === 'sft';
   return supervised ? sets.filter(({ heldOut }) => heldOut) : sets;
 }
 
-/** Whether a term asks somebody who may be remote. */
+/** Whether a term sends requests to a judge or a server. */
 function asks({ kind: { needs } }: ChosenTerm): boolean {
   return needs.judge || needs.server === true;
 }
 
-/** The terms of a reward, those that are only recorded last. */
+/** The terms of a reward. Terms that are only recorded come last. */
 export function termsOf(reward: RewardSettings): ChosenTerm[] {
   return [...decidingTerms(reward), ...recordedTerms(reward)];
 }
 
 /**
- * Tries one term of a run's reward. Raises what prevents it from being created, and DataError for a row that it cannot compare with if it decides, or
- * that has several pictures where who is asked is shown one.
+ * Tries one term of a run's reward. Raises the errors of creating it. Raises DataError if a term that decides cannot
+ * compare with a row, or if a row has several images and the judge or server accepts one.
  */
 export async function tryTerm(
   term: ChosenTerm,
@@ -105,7 +111,7 @@ function whyUntried(term: ChosenTerm, baseExpDir: string, asking: boolean): stri
   return run === null ? null : `the run ${run} that it takes its model from is not finished`;
 }
 
-/** Raises DataError for a row of several pictures where the term asks somebody who is shown one. */
+/** Raises DataError for a row with several images if the term's judge or server accepts one. */
 function requireOne(term: ChosenTerm, reward: RewardSettings, rows: readonly SampleRow[]): void {
   const several = rows.find(({ item }) => item.beside !== undefined);
   if (several === undefined || !showsOne(term, reward)) return;
@@ -123,7 +129,7 @@ function openTerm(
   rows: readonly SampleRow[],
 ): Promise<Term> {
   if (kind.name === 'module') {
-    // The user's own code runs in a process of its own.
+    // User code runs in a separate process.
     return openModuleApart(
       fields as unknown as ModuleSettings,
       rows.flatMap((row) => row.answers.map((answer) => itemOf(row, answer))),
@@ -135,7 +141,7 @@ function openTerm(
   );
 }
 
-/** Prepares the judges that a term asks; false if they must not be asked. */
+/** Prepares the judges of a term. Returns false if it must not send requests. */
 async function connect(
   term: Term,
   { judges, reward, sources }: { readonly judges: Judges; readonly reward: RewardSettings; readonly sources: number },
@@ -145,7 +151,7 @@ async function connect(
   if (judges.models.length === 0) return true;
   const address = (await askJudge?.(reward)) ?? null;
   if (address === null) return false;
-  // A run repeats requests that fail; a check has seen enough after one.
+  // A run repeats failed requests. One attempt is enough for this check.
   await judges.open({ ...reward, max_attempts: 1 }, address, { maxWaitS: 0, sources, store: noStore });
   return true;
 }
@@ -177,7 +183,7 @@ function tryRow(term: ChosenTerm, opened: Term, row: SampleRow, decides: boolean
   );
 }
 
-/** What is wrong with an outcome. An outcome that a judge, a server or a module reports as unscored is not wrong. */
+/** The problem with an outcome. `unscored` from a judge, a server or a module is not a problem. */
 function problemOf({ kind, name }: ChosenTerm, outcome: Outcome, key: string): string | null {
   if (outcome.kind === 'zero_by_rule') return null;
   if (outcome.kind === 'unscored') {
@@ -190,13 +196,13 @@ function problemOf({ kind, name }: ChosenTerm, outcome: Outcome, key: string): s
   return `${key}: ${name} gave value ${value} and normalised ${normalised}; allowed: a value from 0, and normalised from 0 to 1`;
 }
 
-/** Tries the rewards of several runs; what several of them share is tried once. */
+/** Tries the rewards of several runs. Rewards that runs share are tried once. */
 export class RewardTrials {
   readonly #known = new Map<string, Promise<EditrlError[]>>();
 
   constructor(private readonly askJudge?: AskJudge) {}
 
-  /** What is wrong with the rewards of runs, or with the rows that they are tried on. */
+  /** The problems with the rewards of runs, or with the rows that they are tried on. */
   async of(runs: readonly LoadedConfig[]): Promise<Obstacle[]> {
     const found: Obstacle[] = [];
     for (const { settings } of runs) {
@@ -230,7 +236,7 @@ export class RewardTrials {
   }
 }
 
-/** Everything that decides the result of trying a reward. */
+/** Identifies everything that decides the result of trying a reward. */
 function keyOf(settings: TrainedSettings, reward: RewardSettings): string {
   const { task, data, base_exp_dir } = settings;
   const {
@@ -243,7 +249,10 @@ function keyOf(settings: TrainedSettings, reward: RewardSettings): string {
   return JSON.stringify([task, data, base_exp_dir, prompt, environment, supervised, terms, reward.endpoint]);
 }
 
-/** An error if whoever was asked gave none of the answers a score: some, such as empty ones, are worth 0 without being asked about. */
+/**
+ * An error if a judge or server scored none of the answers. Some answers, such as empty ones, score 0 without a
+ * request.
+ */
 function withoutScores(name: string, tried: readonly TrialRow[]): EditrlError[] {
   const outcomes = tried.flatMap(({ outcome }) => (outcome === null ? [] : [outcome]));
   const unscored = outcomes.flatMap((outcome) => (outcome.kind === 'unscored' ? [outcome] : []));
@@ -262,7 +271,7 @@ function withoutScores(name: string, tried: readonly TrialRow[]): EditrlError[] 
   ];
 }
 
-/** One error for a term, with its first problem. */
+/** One error for a term, about its first problem. */
 function wrongScores({ name, tried }: TermTrial): EditrlError[] {
   const problems = tried.flatMap(({ problem }) => problem ?? []);
   if (problems.length === 0) return withoutScores(name, tried);

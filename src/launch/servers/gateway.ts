@@ -1,7 +1,7 @@
 /**
- * The gateway that runs share: started where a run names several judges, and where several runs of this launcher ask the same one.
- * It is a process of its own. Passing on megabytes of images would hold up the launcher's heartbeats and its supervision; a gateway
- * that fails is started again at the same address while the runs go on; and it is the same program that a person would start.
+ * Starts the gateway that runs share, for a run with several judges or for several runs with the same judge.
+ * The gateway is a separate process that runs the same program as `editrl serve gateway`. Forwarding megabytes of
+ * images would delay the launcher's heartbeats. A failed gateway restarts at the same address while the runs continue.
  */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -20,30 +20,27 @@ import {
 } from './managed.js';
 import type { Clock } from '../../core/clock.js';
 
-/** What a run says about its judges. */
+/** A run that uses a judge. */
 export interface JudgedRun {
   readonly runName: string;
   readonly baseExpDir: string;
-  /**
-   * What it asks for, in which time, and how many of its requests are under way: so many each judge gets at most from all runs together,
-   * too.
-   */
+  /** The run's judge settings. `concurrency` limits the requests in flight, also per judge for all runs together. */
   readonly reward: Pick<RewardSettings, 'concurrency' | 'timeout_s' | 'model' | 'model_alias'>;
-  /** Is told how the gateway fares. */
+  /** Receives notices about the gateway. */
   readonly user: ServerUser;
 }
 
 export interface SharedGatewaysOptions {
-  /** Whether several runs ask the same judge, so that even a single one is shared. */
+  /** Whether several runs use the same judge, so that even a single one is shared. */
   readonly severalRuns: boolean;
   readonly say: ServerReporter;
   readonly guardian: Guardian;
-  /** The command line's file; this program's own by default. */
+  /** The file of the command line program. Default: editrl's own. */
   readonly program?: string;
 }
 
 const ADVICE = 'Run `editrl serve gateway` by hand to see why, or name a single judge as reward.endpoint.';
-/** A hung judge has to be noticed here before the run's own time limit ends the request. */
+/** Share of the run's own time limit. The gateway must notice a hung judge before the run cancels the request. */
 const SHARE_OF_TIMEOUT = 0.8;
 
 export class SharedGateways {
@@ -52,17 +49,18 @@ export class SharedGateways {
   constructor(private readonly options: SharedGatewaysOptions) {}
 
   /**
-   * Where the run's workers ask: the gateway's address, started at need, or the endpoint itself where nothing is shared. The run's name is in the
-   * address, so that every client of the run counts as the run. The first run's limits are those of the gateway. Raises EndpointError
-   * where the gateway does not start.
+   * The address for the run's workers: the gateway's, started on first use, or the endpoint itself if nothing is
+   * shared.
+   * The address contains the run's name, so that the gateway counts all clients of a run together. The first run
+   * determines the gateway's limits. Raises EndpointError when the gateway does not start.
    */
   async addressFor(endpoint: Endpoint, run: JudgedRun): Promise<JudgeAddress> {
     const urls = urlsToShare(endpoint, this.options.severalRuns);
     if (urls === null) return { endpoint, token: null };
-    const asked = modelFlags(run.reward);
+    const flags = modelFlags(run.reward);
     const gateway = await this.#gateways.use(
-      JSON.stringify([[...urls].sort(), asked]),
-      (onLost) => this.#start(urls, asked, run, onLost),
+      JSON.stringify([[...urls].sort(), flags]),
+      (onLost) => this.#start(urls, flags, run, onLost),
       run.user,
     );
     return { endpoint: `${new URL(gateway.url).origin}/run/${run.runName}/v1`, token: gateway.token };
@@ -74,20 +72,20 @@ export class SharedGateways {
 
   async #start(
     urls: readonly string[],
-    asked: readonly string[],
+    flags: readonly string[],
     run: JudgedRun,
     onLost: () => void,
   ): Promise<ManagedServer> {
     const { say, guardian } = this.options;
-    const gateway = await ManagedServer.start(this.#specification(urls, asked, run), { say, guardian, onLost });
+    const gateway = await ManagedServer.start(this.#specification(urls, flags, run), { say, guardian, onLost });
     say(`a gateway at ${gateway.url} shares ${urls.join(', ')} between runs`, false);
     return gateway;
   }
 
-  /** Runs that ask while it is down find nobody, and ask again: that is what they do for every judge. */
+  /** If the gateway is down, runs retry as they do for every judge. */
   #specification(
     urls: readonly string[],
-    asked: readonly string[],
+    flags: readonly string[],
     { baseExpDir, reward }: JudgedRun,
   ): ServerSpecification {
     const { say, program = fileURLToPath(new URL('../../cli/main.js', import.meta.url)) } = this.options;
@@ -96,11 +94,11 @@ export class SharedGateways {
       name: 'the gateway in front of the judges',
       where: 'reward.endpoint',
       next: ADVICE,
-      reached: { kind: 'printed', urlIn: urlOfJson },
+      readiness: { kind: 'printed', urlIn: urlOfJson },
       command: (port) => [
         ...[process.execPath, program, 'serve', 'gateway'],
         ...urls.flatMap((url) => ['--upstream', url]),
-        ...asked,
+        ...flags,
         ...['--token-env', TOKEN_VARIABLE],
         ...Object.entries({ ...limits, port }).flatMap(([name, value]) => [`--${name}`, String(value)]),
         ...['--json', '--exit-with-parent'],
@@ -116,8 +114,9 @@ export class SharedGateways {
 }
 
 /**
- * A node file is followed by the run itself, which waits for it; a single judge of a single run needs nobody in between; and OpenAI's
- * own service balances itself, and wants requests that only a client which knows its address sends.
+ * The judges to put behind a gateway. Null for a node file (the run itself reads it and waits), one judge of
+ * one run; and for OpenAI's own service. OpenAI balances its load itself and needs requests from a client that knows
+ * its address.
  */
 export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly string[] | null {
   const urls = Array.isArray(endpoint) ? endpoint : typeof endpoint === 'string' && severalRuns ? [endpoint] : [];
@@ -125,7 +124,7 @@ export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly 
   return urls;
 }
 
-/** What a judge does not list it is asked for only where the run expects that. */
+/** Allows models that the judge does not list only if the run expects that. */
 function modelFlags({ model, model_alias: alias }: JudgedRun['reward']): readonly string[] {
   if (alias === false) return [];
   return ['--model', model, '--model-alias', ...(alias === true ? [] : alias)];
@@ -133,9 +132,9 @@ function modelFlags({ model, model_alias: alias }: JudgedRun['reward']): readonl
 
 export interface EmbeddedJudgesOptions {
   readonly say: ServerReporter;
-  /** Guards the judges; default: a guardian of their own. */
+  /** Guards the judges. Default: a new guardian. */
   readonly guardian?: Guardian;
-  /** The command line's file; this program's own by default. */
+  /** The file of the command line program. Default: editrl's own. */
   readonly program?: string;
   readonly clock?: Clock;
 }
@@ -145,7 +144,7 @@ function specification(program: string, model: string): ServerSpecification {
     name: 'the embedded judge',
     where: 'reward.endpoint',
     next: 'Check whether memory runs out, or name another reward.endpoint (`editrl serve judge` serves the same judge). Then run the same command again.',
-    reached: { kind: 'printed', urlIn: urlOfJson },
+    readiness: { kind: 'printed', urlIn: urlOfJson },
     command: (port) => [
       ...[process.execPath, program, 'serve', 'judge', '--model', model, '--port', String(port)],
       ...['--token-env', TOKEN_VARIABLE, '--json', '--exit-with-parent'],
@@ -155,7 +154,7 @@ function specification(program: string, model: string): ServerSpecification {
   };
 }
 
-/** Embedded judges: each is started when first needed, one for each model name. */
+/** The embedded judges, one for each model name. Each starts on first use. */
 export class EmbeddedJudges {
   readonly #judges = new SharedServers();
   readonly #guardian: Guardian;
@@ -165,8 +164,8 @@ export class EmbeddedJudges {
   }
 
   /**
-   * The address of a reward's judge; the user of an embedded one is informed about it. One that could not be kept up is started again at another
-   * address. Raises EndpointError when the embedded judge does not start.
+   * The address of a reward's judge. The user receives notices about an embedded one. An embedded judge that was given
+   * up starts again at another address. Raises EndpointError when it does not start.
    */
   async addressOf(
     { endpoint, model }: Pick<RewardSettings, 'endpoint' | 'model'>,

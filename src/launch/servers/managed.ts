@@ -1,6 +1,7 @@
 /**
- * A server that this program starts in its own process and keeps up. If it ends, it is restarted at the same address, unless its users have lost what
- * they had there; it dies with this process, and requires a token from its callers. Its specification says what sets it apart from other servers.
+ * A server that editrl starts in its own process and keeps running.
+ * It restarts at the same address after it ends, unless its users have lost their state in it. It ends with this
+ * process and requires a token from its callers. `ServerSpecification` holds the differences between servers.
  */
 import { randomBytes } from 'node:crypto';
 import { createWriteStream, mkdirSync, type WriteStream } from 'node:fs';
@@ -13,45 +14,46 @@ import type { Guardian } from '../processes/guardian.js';
 import { MASTER_ADDRESS } from '../processes/supervise.js';
 
 /**
- * The environment variable with the token of a server that this program starts. It listens on a loopback address, which every user of the machine can
- * reach: only the server and the runs that use it know its token. Only its user can read its environment, but anybody its arguments.
+ * The environment variable that contains the token of a server that editrl starts.
+ * The server listens on a loopback address, which every user of the machine can reach. The token restricts access to
+ * the server's own runs. It is passed in the environment because any user can read a process's arguments.
  */
 export const TOKEN_VARIABLE = 'EDITRL_SERVER_TOKEN';
 
-/** Milliseconds that a server may take to end after it was asked to, besides what its processes have. */
+/** Milliseconds that a server may take to end after SIGTERM, in addition to `graceS`. */
 const MAX_END_MS = 30_000;
-/** Milliseconds before the first restart; doubled for each further one. */
+/** Milliseconds before the first restart. Each further pause is twice as long. */
 const FIRST_PAUSE_MS = 250;
-/** Maximum number of failed restarts in a row before it is given up. */
+/** Number of failed restarts in a row after which a server is given up. */
 const MAX_RESTARTS = 5;
-/** Milliseconds after which a restart counts as successful: a later end is counted from 1 again. */
+/** Milliseconds after which a restart counts as successful, and the count of restarts begins at 1 again. */
 const STEADY_MS = 60_000;
 
-/** A user of a server, who has to be informed about it. */
+/** A user of a server, which receives notices about it. */
 export interface ServerUser {
   /** Called with one line: the server ended and is being restarted. */
   readonly notice: (line: string) => void;
-  /** Called when it was given up; nobody will answer at its address. */
+  /** Called when the server was given up. No one will answer at its address. */
   readonly lost: (error: EndpointError) => void;
-  /** Aborted when the user is done with it. */
+  /** Aborted when the user no longer needs the server. */
   readonly over: AbortSignal;
 }
 
-/** Receives lines about servers that belong to no run; `heard` means that users were told the same. */
-export type ServerReporter = (line: string, heard: boolean) => void;
+/** Receives lines about servers that belong to no run. `reachedUsers` is true if the server's users received the same line. */
+export type ServerReporter = (line: string, reachedUsers: boolean) => void;
 
-/** Where a server listens, and how to tell that it is up. */
-export type Reached =
-  /** It chooses its port at first and prints a line with its URL; a restart tells it to listen there again. */
+/** How the server's address is chosen, and how to detect that it is ready. */
+export type Readiness =
+  /** The server chooses its port and prints a line with its URL. A restart passes that port. */
   | { readonly kind: 'printed'; readonly urlIn: (line: string) => string | null }
-  /** It listens on a given port, and is up when `ask` returns. */
+  /** The server listens on a given port and is ready when `probe` returns. */
   | {
-      readonly kind: 'asked';
+      readonly kind: 'probed';
       readonly port: number;
-      readonly ask: (url: string, token: string, over: AbortSignal) => Promise<void>;
+      readonly probe: (url: string, token: string, over: AbortSignal) => Promise<void>;
     };
 
-/** The line of this program's own servers with `--json`. */
+/** The URL in the line that editrl's own servers print with `--json`. Null for other lines. */
 export function urlOfJson(line: string): string | null {
   return line.startsWith('{"url":') ? (JSON.parse(line) as { url: string }).url : null;
 }
@@ -59,56 +61,56 @@ export function urlOfJson(line: string): string | null {
 export interface ServerSpecification {
   /** Its name, such as `the embedded judge`. */
   readonly name: string;
-  /** The setting that says how it is started or found. */
+  /** The setting that starts or finds the server. */
   readonly where: string;
-  /** What a person can do if it does not start or stay up. */
+  /** What to do if the server does not start or keeps ending. */
   readonly next: string;
-  readonly reached: Reached;
-  /** The program and its arguments, given the port to listen on: 0 for any. */
+  readonly readiness: Readiness;
+  /** The program and its arguments for a port. Port 0 means any. */
   readonly command: (port: number) => readonly string[];
-  /** Its environment besides this process's, given the token that its callers send; default: `TOKEN_VARIABLE`. */
+  /** Variables added to the environment, for the token of its callers. Default: `TOKEN_VARIABLE`. */
   readonly environment?: (token: string) => Readonly<Record<string, string>>;
-  /** The message if there is no such program. */
+  /** The message if the program does not exist. */
   readonly noProgram?: { readonly where: string; readonly next: string };
-  /** Seconds within which it has to be up. */
+  /** Seconds within which the server has to be ready. */
   readonly startTimeoutS: number;
-  /** Whether what its users have there ends with it, so that it is not started again; default: no. */
-  readonly endsItsUsers?: boolean;
-  /** Seconds that processes it started have to end after it. */
+  /** Whether its users lose their state when it ends. It is then not restarted. Default: no. */
+  readonly isFatalToUsers?: boolean;
+  /** Seconds that its own child processes have to end after it. */
   readonly graceS?: number;
-  /** How many of its last lines are reported with its end. */
+  /** Number of its last lines to report when it ends. */
   readonly shownLines: number;
   /** File to which its output is appended. */
   readonly log?: string;
-  /** Called with each line that it prints. */
+  /** Receives each line that it prints. */
   readonly onLine?: (line: string) => void;
 }
 
 export interface ManagedServerOptions {
   readonly guardian: Guardian;
   readonly say: ServerReporter;
-  /** Called when it is given up. */
+  /** Called when the server is given up. */
   readonly onLost?: () => void;
-  /** The user waiting for its start; see `use`. Others may follow. */
+  /** The user that waits for the start. More users can follow with `use`. */
   readonly user?: ServerUser;
   readonly clock?: Clock;
 }
 
 export class ManagedServer {
-  /** The token its callers have to send, which stays the same over restarts. */
+  /** The token that callers have to send. Restarts keep it. */
   readonly token = randomBytes(32).toString('hex');
   readonly #users = new Set<ServerUser>();
   readonly #log: WriteStream | null;
   readonly #clock: Clock;
   readonly #closed = new AbortController();
   #child: GuardedChild | null = null;
-  /** Resolves once nothing is left of it. */
+  /** Resolves once none of its processes is left. */
   #gone: Promise<void> = Promise.resolve();
   #starting: Promise<string | null> = Promise.resolve(null);
   #isUp: () => void = () => {};
   #url = '';
   #upSince: number;
-  /** Deaths without a steady period between them. */
+  /** Number of ends without `STEADY_MS` of service between them. */
   #deaths = 0;
   #cancelRestart: () => void = () => {};
 
@@ -122,12 +124,15 @@ export class ManagedServer {
     this.#log = spec.log === undefined ? null : this.#openLog(spec.log);
   }
 
-  /** Returns when it is up. Raises EndpointError when it does not start, ConfigError when there is no such program. */
+  /**
+   * Returns when the server is ready. Raises EndpointError when it does not start, ConfigError when the program does
+   * not exist.
+   */
   static async start(spec: ServerSpecification, options: ManagedServerOptions): Promise<ManagedServer> {
     const server = new ManagedServer(spec, options);
     try {
-      const { reached, name, where, next } = spec;
-      if (reached.kind === 'asked') server.#url = `http://${MASTER_ADDRESS}:${reached.port}`;
+      const { readiness, name, where, next } = spec;
+      if (readiness.kind === 'probed') server.#url = `http://${MASTER_ADDRESS}:${readiness.port}`;
       const failed = await server.#launch();
       if (failed !== null) throw new EndpointError(`${name} did not start: it ${failed}`, { where, next });
       return server;
@@ -137,19 +142,19 @@ export class ManagedServer {
     }
   }
 
-  /** Its URL, as it reports it or `http://HOST:PORT`; it stays the same while the server is kept. */
+  /** The URL that the server printed, or `http://HOST:PORT`. It stays the same over restarts. */
   get url(): string {
     return this.#url;
   }
 
-  /** Informs a user about the server until the user is done. */
+  /** Sends notices about the server to a user until `user.over` aborts. */
   use(user: ServerUser): void {
     if (user.over.aborted) return;
     this.#users.add(user);
     user.over.addEventListener('abort', () => this.#users.delete(user), { once: true });
   }
 
-  /** Ends it and everything that it started. */
+  /** Ends the server and all its child processes. */
   async close(): Promise<void> {
     this.#closed.abort();
     this.#cancelRestart();
@@ -158,7 +163,7 @@ export class ManagedServer {
     await new Promise<void>((resolve) => (this.#log === null ? resolve() : this.#log.end(() => resolve())));
   }
 
-  /** One that does not end when it is asked to is ended by force: a run that has ended does not wait for it for ever. */
+  /** Ends the server by force if it ignores SIGTERM, so that a finished run never waits forever. */
   async #endChild(): Promise<void> {
     const child = this.#child;
     if (child === null) return;
@@ -168,21 +173,21 @@ export class ManagedServer {
     cancel();
   }
 
-  /** The log is a convenience: problems with it are reported, and end nothing. */
+  /** Problems with the log file are reported and end nothing. */
   #openLog(file: string): WriteStream {
     mkdirSync(dirname(file), { recursive: true });
     return createWriteStream(file, { flags: 'a' }).on('error', (error) =>
-      this.#tell(`the log of ${this.spec.name} cannot be written: ${error.message}`),
+      this.#notify(`the log of ${this.spec.name} cannot be written: ${error.message}`),
     );
   }
 
-  /** Sends a line to its users, and to the listener for servers. */
-  #tell(line: string): void {
+  /** Sends a line to the users and to the reporter. */
+  #notify(line: string): void {
     this.options.say(line, this.#users.size > 0);
     for (const user of this.#users) user.notice(line);
   }
 
-  /** Null once it is up, else how starting failed. */
+  /** Returns null once the server is ready, else how starting failed. */
   #launch(): Promise<string | null> {
     this.#starting = this.#startProcess();
     return this.#starting;
@@ -194,7 +199,7 @@ export class ManagedServer {
     const mark = options.guardian.markAttempt();
     const child = await this.#spawn(mark);
     this.#child = child;
-    // What it started may have left its process group, and would keep its GPU.
+    // Its child processes may have left the process group and would keep the GPU.
     this.#gone = child.ended.then(() => endMarked(mark, spec.graceS ?? 0));
     const ended = this.#gone.then(async () => this.#howItEnded(await child.ended, child.tail));
     const over = new AbortController();
@@ -226,10 +231,10 @@ export class ManagedServer {
       env: { ...process.env, ...environment(this.token) },
       mark,
       ipc: false,
-      // Servers of that kind are this program's own commands, which end when their input does.
-      tied: spec.reached.kind === 'printed',
+      // Servers of that kind are editrl's own commands, which end when their input closes.
+      tied: spec.readiness.kind === 'printed',
       graceS: spec.graceS ?? 0,
-      onLine: (line: string) => this.#hear(line),
+      onLine: (line: string) => this.#onLine(line),
       onMessage: () => {},
     };
     try {
@@ -240,12 +245,12 @@ export class ManagedServer {
     }
   }
 
-  /** Null once it is up, else what it answered wrongly. */
+  /** Returns null once the server is ready, else the wrong answer that it gave. */
   async #untilUp(over: AbortSignal): Promise<string | null> {
-    const { reached } = this.spec;
-    if (reached.kind === 'printed') return new Promise((resolve) => (this.#isUp = () => resolve(null)));
+    const { readiness } = this.spec;
+    if (readiness.kind === 'printed') return new Promise((resolve) => (this.#isUp = () => resolve(null)));
     try {
-      await reached.ask(this.#url, this.token, over);
+      await readiness.probe(this.#url, this.token, over);
       return null;
     } catch (error) {
       if (!(error instanceof EndpointError)) throw error;
@@ -253,9 +258,9 @@ export class ManagedServer {
     }
   }
 
-  #hear(line: string): void {
-    const { reached, onLine } = this.spec;
-    const url = reached.kind === 'printed' ? reached.urlIn(line) : null;
+  #onLine(line: string): void {
+    const { readiness, onLine } = this.spec;
+    const url = readiness.kind === 'printed' ? readiness.urlIn(line) : null;
     if (url !== null) {
       this.#url = url;
       this.#isUp();
@@ -265,9 +270,9 @@ export class ManagedServer {
     onLine?.(line);
   }
 
-  /** It has ended, or could not be restarted: `how`, such as `was ended by SIGKILL`. */
+  /** Handles the end of the server or a failed restart. `how` is a text such as `was ended by SIGKILL`. */
   #ended(how: string): void {
-    const { name, endsItsUsers = false } = this.spec;
+    const { name, isFatalToUsers: endsItsUsers = false } = this.spec;
     if (this.#closed.signal.aborted) return;
     if (this.#clock.now() - this.#upSince >= STEADY_MS) this.#deaths = 0;
     this.#deaths++;
@@ -276,12 +281,12 @@ export class ManagedServer {
       return;
     }
     const pauseMs = FIRST_PAUSE_MS * 2 ** (this.#deaths - 1);
-    this.#tell(`${name} ${how}; restarting it in ${pauseMs / 1000} s (${this.#deaths} of ${MAX_RESTARTS})`);
+    this.#notify(`${name} ${how}; restarting it in ${pauseMs / 1000} s (${this.#deaths} of ${MAX_RESTARTS})`);
     this.#cancelRestart = this.#clock.after(pauseMs, () => void this.#restart());
   }
 
   async #restart(): Promise<void> {
-    // It is not counted as up until it is.
+    // It counts as up only once the restart has succeeded.
     this.#upSince = Infinity;
     const failed = await this.#launch().catch((error: unknown) => `could not be started: ${String(error)}`);
     if (failed === null) this.#upSince = this.#clock.now();
@@ -289,7 +294,7 @@ export class ManagedServer {
   }
 
   #giveUp(how: string): void {
-    const { name, where, next, endsItsUsers = false } = this.spec;
+    const { name, where, next, isFatalToUsers: endsItsUsers = false } = this.spec;
     this.#closed.abort();
     this.options.onLost?.();
     const error = endsItsUsers
@@ -305,19 +310,22 @@ export class ManagedServer {
     for (const user of this.#users) user.lost(error);
   }
 
-  /** Includes its last lines, unless it was ended from outside, which they have nothing to do with. */
+  /** Includes the server's last lines, unless someone ended it from outside, when they explain nothing. */
   #howItEnded(exit: ChildExit, tail: readonly string[]): string {
-    const { reason } = exitReason(exit, { told: null, kill: null });
+    const { reason } = exitReason(exit, { printed: null, kill: null });
     const words = exit.signal === 'SIGKILL' || exit.signal === 'SIGTERM' ? [] : tail.slice(-this.spec.shownLines);
     return [reason, ...words].join('\n  | ');
   }
 }
 
-/** Servers with several users: each is started when first needed, and again if it was given up since. */
+/** Servers with several users. Each starts on first use, and starts again on the next use after it was given up. */
 export class SharedServers {
   readonly #servers = new Map<string, Promise<ManagedServer>>();
 
-  /** The server for a key, which informs the user about itself. Raises what `start` does; the next call tries again. */
+  /**
+   * Returns the server for a key and sends its notices to the user. Raises the errors of `start`. A later call then
+   * tries again.
+   */
   async use(
     key: string,
     start: (onLost: () => void) => Promise<ManagedServer>,

@@ -1,4 +1,4 @@
-/** The servers that are started with runs: embedded judges, gateways in front of judges, samplers, and training servers. */
+/** The servers that start with runs: embedded judges, gateways in front of judges, samplers and training servers. */
 import { dirname, join } from 'node:path';
 import type { EvaluatedWeights } from '../../config/load.js';
 import { modelFolder } from '../../models/reference.js';
@@ -23,12 +23,12 @@ export interface ServersOptions {
   readonly guardian: Guardian;
 }
 
-/** What a server is started for. */
+/** The attempt that a server is started for. */
 interface Serving {
   readonly attempt: number;
-  /** The GPUs of a sampling or training server; null for all that this process sees. */
+  /** GPUs of a sampling or training server. Null for all visible ones. */
   readonly served: readonly number[] | null;
-  /** What is evaluated, where nothing is trained. */
+  /** The evaluated weights, if nothing is trained. */
   readonly evaluation?: EvaluatedWeights | undefined;
 }
 
@@ -47,7 +47,7 @@ export class RunServerPool {
     this.#gateways = new SharedGateways(options);
   }
 
-  /** Starts the servers of a run's attempt; `close` ends those that belong only to this run. Raises what prevents one. */
+  /** Starts the servers of a run's attempt. `close` ends those that only this run uses. Raises the first problem. */
   async start(settings: RunSettings, serving: Serving, user: ServerUser): Promise<StartedServers> {
     const own: { close(): Promise<void> }[] = [];
     const close = async (): Promise<void> => {
@@ -128,7 +128,10 @@ export class RunServerPool {
   }
 }
 
-/** Where a training server finds what it has saved for a run: an evaluation of a checkpoint is below the folder of the run that has it. */
+/**
+ * Folder of a training server's saved state. An evaluation of a checkpoint uses a folder below the run that has the
+ * checkpoint.
+ */
 function savedFolder(paths: RunPaths, evaluation: EvaluatedWeights | undefined): string {
   if ((evaluation?.checkpoint ?? null) === null) return paths.trainingServerDir;
   return RunPaths.ofDirectory(dirname(paths.baseExpDir)).trainingServerDir;

@@ -1,4 +1,7 @@
-/** A training server of the Tinker API that is started with a run and ended with it, with all that it started. What it saves is in the run's folder. */
+/**
+ * A training server of the Tinker API that starts and ends with a run, including all its processes. It saves into the
+ * run's folder.
+ */
 import { join, resolve } from 'node:path';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -28,19 +31,19 @@ export const HOW_TO_SERVE =
   'scripts/serve_skyrl needs bash, and uv and SkyRL in the environment that policy.trainer.serve.python names; or name another program in policy.trainer.serve.command, or a server that runs in policy.trainer.base_url.';
 
 const NAME = 'the training server';
-/** Seconds to wait for it beyond the limit for its start, which ends it anyway. */
+/** Seconds to wait beyond the limit for the start. That limit ends the server first. */
 const MARGIN_S = 60;
-/** SkyRL lets go of its engine within 5 s, and Ray of its workers. */
+/** SkyRL releases its engine and Ray its workers within 5 s. */
 const GRACE_S = 20;
 const REQUEST_TIMEOUT_MS = 10_000;
-/** A run has one adapter at a time, beside which one may not be gone yet. */
+/** A run has one adapter at a time. A previous one may not be gone yet. */
 const ADAPTERS = 2;
 
 export interface TrainingServerOptions {
   readonly trainer: TinkerSettings;
-  /** The GPUs that it sees; null for none that this program knows of. */
+  /** GPUs that the server sees. Null if editrl knows of none. */
   readonly devices: readonly number[] | null;
-  /** The folder for what it saves. */
+  /** Folder for saved state. */
   readonly folder: string;
   /** File for its output. */
   readonly log: string;
@@ -51,13 +54,14 @@ export interface TrainingServerOptions {
 
 export interface StartedServer {
   readonly address: StartedTrainer;
-  /** Ends it and everything that it started. */
+  /** Ends the server and all its child processes. */
   readonly close: () => Promise<void>;
 }
 
 /**
- * Returns when it answers. Raises EndpointError when it does not, ConfigError when there is no such program, RunError when another server works with its
- * folder, or the disk refuses that.
+ * Returns when the server answers.
+ * Raises EndpointError when it does not answer, ConfigError when the program does not exist, and RunError when another
+ * server uses its folder or the disk refuses.
  */
 export async function startTrainingServer(options: TrainingServerOptions): Promise<StartedServer> {
   const { guardian, user, say, log, folder } = options;
@@ -87,7 +91,11 @@ function specification(options: TrainingServerOptions, port: number): ServerSpec
     name: NAME,
     where: WHERE,
     next: `Its log is ${log}.`,
-    reached: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
+    readiness: {
+      kind: 'probed',
+      port,
+      probe: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }),
+    },
     command: (at) => trainingServerCommand(options, at),
     environment: (token) => ({
       [TOKEN_VARIABLE]: token,
@@ -96,8 +104,8 @@ function specification(options: TrainingServerOptions, port: number): ServerSpec
     }),
     noProgram: { where: `${WHERE}.command`, next: HOW_TO_SERVE },
     startTimeoutS,
-    // A model that is trained is in its memory alone.
-    endsItsUsers: true,
+    // Trained weights exist only in the server's memory.
+    isFatalToUsers: true,
     graceS: GRACE_S,
     shownLines: 12,
     log,
@@ -126,7 +134,10 @@ async function untilReady(
   }
 }
 
-/** A server that answers without its key is open to every user of this machine. One that gives no reply without it is not: nothing waits for that. */
+/**
+ * Warns if the server accepts requests without its key, since then every user of this machine can use it. A server that
+ * does not reply to such a request is not open, so nothing waits for a reply.
+ */
 async function warnIfOpen(url: string, user: ServerUser): Promise<void> {
   const pool = createHttpPool({ connections: 1, secret: null });
   try {
@@ -144,7 +155,7 @@ async function warnIfOpen(url: string, user: ServerUser): Promise<void> {
   }
 }
 
-/** The program that a server is started by. */
+/** The command that starts the server. */
 function programOf({ command }: ServeTrainerSettings): readonly string[] {
   return command ?? ['bash', skyrlScript()];
 }
@@ -161,7 +172,7 @@ export function serverPrograms(
   ];
 }
 
-/** The whole command line, without the port where that is null. What a person adds comes last. */
+/** The whole command line, without the port if it is null. The user's own arguments come last. */
 export function trainingServerCommand(
   { trainer, devices, folder }: Pick<TrainingServerOptions, 'trainer' | 'devices' | 'folder'>,
   port: number | null,
@@ -191,7 +202,7 @@ function skyrlFlags(
   ];
 }
 
-/** The script of this program that starts SkyRL. */
+/** editrl's script that starts SkyRL. */
 export function skyrlScript(): string {
   return join(projectRoot(), 'scripts', 'serve_skyrl');
 }
@@ -208,8 +219,8 @@ export interface LendOptions {
 }
 
 /**
- * Works with the server that the settings say to start; null where they say none. Its log stays where the work fails. Raises what starting it raises,
- * and what the work does.
+ * Runs `work` with the training server that the settings start, or with null if they start none.
+ * Keeps the server's log if `work` fails. Raises the errors of the start and of `work`.
  */
 export async function withTrainingServer<T>(
   settings: RunSettings,

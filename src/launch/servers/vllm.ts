@@ -1,4 +1,4 @@
-/** A vLLM that is started with a run, kept up during the run, and ended with it, by its process group. */
+/** A vLLM server that starts with a run, is restarted during it, and ends with it, including its process group. */
 import { existsSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { Deadline, systemClock } from '../../core/clock.js';
@@ -21,12 +21,12 @@ const WHERE = 'rollout.engine.serve';
 export const HOW_TO_INSTALL =
   'Install vLLM (0.10.2 or later; pip install vllm) where this program finds it, name it in rollout.engine.serve.command, or name a server that runs in rollout.engine.base_url.';
 
-/** Seconds to wait for it beyond the limit for its start, which ends it anyway. */
+/** Seconds to wait beyond the limit for the start. That limit ends the server first. */
 const MARGIN_S = 60;
 
 export interface VllmServerOptions {
   readonly sampled: RemoteSampling;
-  /** The GPUs that it sees; null for all that this process sees. */
+  /** GPUs that the server sees. Null for all that this process sees. */
   readonly devices: readonly number[] | null;
   /** The folder of the model. */
   readonly model: string;
@@ -37,7 +37,10 @@ export interface VllmServerOptions {
   readonly say: ServerReporter;
 }
 
-/** Returns when it has loaded the model. Raises EndpointError when it does not, ConfigError when there is no such program. */
+/**
+ * Returns when the model is loaded. Raises EndpointError when the server does not start, ConfigError when the program
+ * does not exist.
+ */
 export async function startVllm(options: VllmServerOptions): Promise<ManagedServer> {
   const { guardian, user, say, log } = options;
   const spec = specification(options, await freePort());
@@ -51,12 +54,16 @@ function specification({ sampled, devices, model, log, user }: VllmServerOptions
     name: 'vLLM',
     where: WHERE,
     next: `Its log is ${log}.`,
-    reached: { kind: 'asked', port, ask: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }) },
+    readiness: {
+      kind: 'probed',
+      port,
+      probe: (url, token, over) => untilReady(url, token, { user, over, startTimeoutS }),
+    },
     command: (at) => vllmCommand(sampled, model, at),
     environment: (token) => vllmEnvironment({ sampled, devices, log }, token),
     noProgram: { where: `${WHERE}.command`, next: HOW_TO_INSTALL },
     startTimeoutS,
-    // Time to free its GPU's memory before it is killed.
+    // Time to free its GPU memory before it is killed.
     graceS: 15,
     shownLines: 8,
     log,
@@ -85,7 +92,7 @@ async function untilReady(
   }
 }
 
-/** The whole command line: the run's flags come before those that a person adds, which win. */
+/** The whole command line. The run's flags come before the user's own, which win. */
 export function vllmCommand(
   { engine, rank, seen, blocks, contextSize }: RemoteSampling,
   model: string,
@@ -98,7 +105,7 @@ export function vllmCommand(
     ...['--host', MASTER_ADDRESS, '--port', String(port)],
     ...(rank === null ? ['--middleware', GUARD] : adapterFlags(rank)),
     ...(rank === null || seen !== null || blocks ? ['--enable-scale-out'] : []),
-    // Where tokens are scheduled ahead, a processor does not have the latest one.
+    // With asynchronous scheduling, a logits processor does not have the latest token.
     ...(blocks ? ['--logits-processors', RULES_PROCESSOR, '--no-async-scheduling'] : []),
     ...(seen === null ? [] : seeingFlags(seen)),
     ...['--logprobs-mode', 'processed_logprobs', '--generation-config', 'vllm'],
@@ -116,13 +123,13 @@ function adapterFlags(rank: number): string[] {
   return ['--enable-lora', '--max-lora-rank', String(served)];
 }
 
-/** Pictures come in the size in which the policy sees them: nothing is resized within its limits, and no frame is left out. */
+/** Makes vLLM see images at the policy's size: it resizes nothing within these limits and skips no video frame. */
 function seeingFlags({ min_pixels, max_pixels }: PixelLimits): string[] {
   const size = { shortest_edge: min_pixels, longest_edge: max_pixels };
   return ['--mm-processor-kwargs', JSON.stringify({ size }), '--media-io-kwargs', EVERY_FRAME];
 }
 
-/** The key is passed in the environment: arguments can be read by everybody. */
+/** Passes the key in the environment, because any user can read arguments. */
 function vllmEnvironment(
   { sampled, devices, log }: Pick<VllmServerOptions, 'sampled' | 'devices' | 'log'>,
   token: string,
@@ -131,21 +138,21 @@ function vllmEnvironment(
   return {
     VLLM_API_KEY: token,
     ...(rank === null ? { VLLM_SERVER_DEV_MODE: '1' } : { VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True' }),
-    // Its other runner has processors of another kind.
+    // The V2 model runner has a different interface for logits processors.
     ...(blocks ? { VLLM_USE_V2_MODEL_RUNNER: '0' } : {}),
     ...(rank === null || blocks ? { PYTHONPATH: withModules(join(dirname(log), 'vllm_python')) } : {}),
     ...(devices === null ? {} : { [ORDER_VARIABLE]: PCI_ORDER, CUDA_VISIBLE_DEVICES: devices.join(',') }),
   };
 }
 
-/** Writes our modules; returns what Python finds them by. */
+/** Writes our Python modules and returns the PYTHONPATH that contains them. */
 function withModules(folder: string): string {
   writeModules(folder);
   const others = process.env['PYTHONPATH'] ?? '';
   return others === '' ? folder : `${folder}${delimiter}${others}`;
 }
 
-/** Raises CheckpointError for a folder that vLLM cannot load as it is. */
+/** Raises CheckpointError for a folder that vLLM cannot load. */
 export function checkServable(folder: string): void {
   const holds = (name: string): boolean => existsSync(join(folder, name));
   const adapter = holdsAdapter(folder);
@@ -165,11 +172,11 @@ export function checkServable(folder: string): void {
 export const GUARD = 'editrl_guard.Guard';
 
 /**
- * Writes them into a folder that PYTHONPATH has to name. Raises RunError when the disk refuses.
- *
- * vLLM asks for its key at some routes alone, not at those of its development mode, by which weights are replaced: on a machine that others use too,
- * they could replace them as well. With the first module it asks everywhere but at /health. The second keeps answers to the rules that come with a
- * request.
+ * Writes two Python modules into a folder. The caller adds the folder to PYTHONPATH. Raises RunError when the disk
+ * refuses.
+ * vLLM checks its key only at some routes, and not at the routes of its development mode that replace weights. The
+ * first module checks the key everywhere except at /health, so that other users of the machine cannot replace weights.
+ * The second module restricts answers to the rules in a request.
  */
 export function writeModules(folder: string): void {
   writeFileAtomic(join(folder, 'editrl_guard.py'), GUARD_CODE);

@@ -2,10 +2,10 @@
 import { shellQuote } from '../../core/process.js';
 import type { Resources } from './jobs.js';
 
-/** The common settings of all jobs of a submission. */
+/** Settings of every job of a submission. */
 interface Job {
   readonly name: string;
-  /** Absolute working folder of the job. Relative paths of the config are resolved against it. */
+  /** Absolute working folder of the job. Relative paths in the config are resolved against it. */
   readonly cwd: string;
   /** File for the job's output, in sbatch's notation. */
   readonly output: string;
@@ -13,16 +13,16 @@ interface Job {
   readonly partition: string | null;
   readonly resources: Resources;
   readonly signalBeforeS: number;
-  /** Such as `afterok:12_0:12_1`; null for none. */
+  /** A dependency such as `afterok:12_0:12_1`. Null for none. */
   readonly dependency: string | null;
 }
 
 export interface ArrayJob extends Job {
   /** Number of tasks. */
   readonly tasks: number;
-  /** At most this many tasks run at once; null means as many as fit. */
+  /** Maximum number of tasks at once. Null for as many as fit. */
   readonly maxParallel: number | null;
-  /** The program that runs one task, called with the file of cells and the task's index. */
+  /** The program of one task. Its arguments are the file of cells and the task's index. */
   readonly program: readonly string[];
   /** Absolute path of the file of cells. */
   readonly cells: string;
@@ -30,14 +30,14 @@ export interface ArrayJob extends Job {
 
 export interface JudgeJob extends Job {
   readonly command: readonly string[];
-  /** Absolute path of the file for the node's name. */
+  /** Absolute path of the file that receives the node's name. */
   readonly nodeFile: string;
 }
 
 /** The signal that Slurm sends before the time limit. */
 const WARNING = 'USR1';
 
-/** Forwards signals to the script's child; earlier ones wait until there is a child. */
+/** Forwards signals to the script's child. Signals that arrive before there is a child are forwarded later. */
 const TRAPS = `requeue=
 asked=
 child=
@@ -46,8 +46,9 @@ trap 'requeue=yes; ask_to_stop' ${WARNING}
 trap ask_to_stop TERM`;
 
 /**
- * Runs one cell per task. On the warning signal the cell is asked to stop, which it does after a checkpoint (exit code 130), and the task requeues
- * itself. On SIGTERM the cell stops in the same way, and the task ends.
+ * Runs one cell per task.
+ * On the warning signal, the cell stops after a checkpoint (exit code 130) and the task requeues itself. On SIGTERM,
+ * the cell stops in the same way and the task ends.
  */
 export function arrayScript(job: ArrayJob): string {
   const array = `0-${job.tasks - 1}${job.maxParallel === null ? '' : `%${job.maxParallel}`}`;
@@ -60,7 +61,7 @@ echo "Slurm job \${SLURM_ARRAY_JOB_ID}_\${SLURM_ARRAY_TASK_ID} on $(hostname), s
 ${shellWords([...job.program, job.cells])} "$SLURM_ARRAY_TASK_ID" &
 ${waitForChild}
 
-# 143: it was asked before it listened, and has nothing to save.
+# 143: the signal came before the cell handled signals, so there is nothing to save.
 if [[ -n "$requeue" && ( "$code" == 130 || "$code" == 143 ) ]]; then
   echo 'the time limit is near: checkpointed, back into the queue'
   # Slurm ends this script as soon as it has put the task back.
@@ -70,7 +71,7 @@ exit "$code"
 `;
 }
 
-/** Serves a judge, and writes its node's name into a file. Near its time limit it is requeued too. */
+/** Serves a judge and writes the name of its node into a file. The job requeues itself near its time limit. */
 export function judgeScript(job: JudgeJob): string {
   return `#!/bin/bash
 ${directives(job, [])}
@@ -78,13 +79,13 @@ ${directives(job, [])}
 node_file=${shellQuote(job.nodeFile)}
 ${TRAPS}
 
-# A reader finds no file, or a whole one.
+# The rename is atomic, so that a reader never sees half a name.
 hostname >"$node_file.$SLURM_JOB_ID"
 mv "$node_file.$SLURM_JOB_ID" "$node_file"
 made=$(stat -c %i "$node_file")
 ${shellWords(job.command)} &
 ${waitForChild}
-# The judge of a later submission may have written another one.
+# A later submission may have replaced the file.
 [[ "$(stat -c %i "$node_file" 2>/dev/null)" != "$made" ]] || rm -f "$node_file"
 
 if [[ -n "$requeue" ]]; then
@@ -94,7 +95,7 @@ exit "$code"
 `;
 }
 
-/** Ends a judge. */
+/** Ends a judge's job. */
 export function judgeCleanupScript(job: Job & { /** The id of the judge's job. */ readonly judge: string }): string {
   return `#!/bin/bash
 ${directives(job, [])}
@@ -106,7 +107,8 @@ scancel ${shellQuote(job.judge)} || true
 }
 
 /**
- * A signal interrupts `wait`; only the last call gets the child's exit code. A child that has only just started would miss an earlier request.
+ * Waits for the child. A signal interrupts `wait`, so only the last call returns the child's exit code. A child that
+ * has just started would miss an earlier signal.
  */
 const waitForChild = `child=$!
 [[ -z "$asked" ]] || { sleep 1; ask_to_stop; }
@@ -137,14 +139,14 @@ function directives(job: Job, more: readonly string[]): string {
     '--open-mode=append',
     '--requeue',
     `--signal=B:${WARNING}@${job.signalBeforeS}`,
-    // A job that depends on a failed one would wait forever.
+    // A job that depends on a failed one would otherwise wait forever.
     '--kill-on-invalid-dep=yes',
     ...resources.extra,
   ];
   return flags.map((flag) => `#SBATCH ${directive(flag)}`).join('\n');
 }
 
-/** sbatch splits a directive's words like a shell, without expanding anything. */
+/** Quotes a directive. sbatch splits its words like a shell, without expansion. */
 function directive(flag: string): string {
   return /^[\w@%+=:,./[\]-]+$/.test(flag) ? flag : `"${flag.replace(/["\\]/g, '\\$&')}"`;
 }
@@ -153,7 +155,7 @@ function shellWords(texts: readonly string[]): string {
   return texts.map(shellQuote).join(' ');
 }
 
-/** A path without the patterns that sbatch replaces. */
+/** Escapes a path, so that sbatch replaces no patterns in it. */
 export function literalPath(path: string): string {
   return path.replaceAll('%', '%%');
 }

@@ -1,4 +1,7 @@
-/** The start of a task of a job array: its cell, its devices from Slurm, and the lock of an earlier attempt. */
+/**
+ * Starts a task of a job array: reads its cell, takes its devices from Slurm, and waits for the lock of an earlier
+ * attempt.
+ */
 import { readFileSync } from 'node:fs';
 import type { LoadedConfig } from '../../config/load.js';
 import type { LaunchSettings } from '../../config/schema/launch.js';
@@ -6,7 +9,7 @@ import { RunError, UsageError } from '../../core/errors.js';
 import { lockProblem, readLock, STALE_AFTER_S, type LockWorld } from '../../run/claim/lock.js';
 import type { RunPaths } from '../../run/paths.js';
 
-/** Reads one line of a file of cells. Raises RunError when it does not exist, UsageError for an invalid index. */
+/** Reads one line of a file of cells. Raises RunError when the file does not exist, UsageError for an invalid index. */
 export function readCell(file: string, index: string): LoadedConfig {
   let lines: string[];
   try {
@@ -31,7 +34,7 @@ export interface SlurmPlacement {
   readonly threads: number;
 }
 
-/** The GPUs and cores of this task's allocation; undefined if Slurm does not name GPUs by index. */
+/** The GPUs and cores of this task's allocation. Undefined if Slurm does not name GPUs by index. */
 export function slurmPlacement(launch: LaunchSettings, env: NodeJS.ProcessEnv): SlurmPlacement | undefined {
   const visible = env['CUDA_VISIBLE_DEVICES'] ?? '';
   const names = visible === '' ? [] : visible.split(',');
@@ -47,20 +50,22 @@ export interface StaleLockOptions {
 }
 
 /**
- * A requeued job can be back before the lock that it left on another host counts as stale: it waits instead of failing. Returns when a run's lock is
- * free, may be taken over, or is held by a process that may be alive; claiming then reports the rest. Waits only for an earlier attempt of this very
- * job, which may still be ending, and for a lock that an ended job left on another host: two minutes at most, until its heartbeat is stale.
+ * Waits until a run's lock is free, can be taken over, or belongs to a process that may be alive. Claiming then reports
+ * the rest.
+ * A requeued job can start before the lock that it left on another host counts as stale. So it waits for earlier
+ * attempts of the same job and for locks of ended jobs on other hosts: at most two minutes, until the heartbeat is
+ * stale.
  */
 export async function waitForStaleLock(paths: RunPaths, world: LockWorld, options: StaleLockOptions): Promise<void> {
   const deadline = world.nowMs() + (STALE_AFTER_S + 1) * 1000;
-  for (let said = false; world.nowMs() <= deadline; said = true) {
+  for (let announced = false; world.nowMs() <= deadline; announced = true) {
     const held = readLock(paths, world);
     if (held === null || lockProblem(held, world) === null) return;
     const { slurm_job_id: job, host, ageS } = held;
     if (job === null) return;
     const ownEarlierAttempt = job === world.slurmJobId;
     if (!ownEarlierAttempt && (host === world.host || world.slurmJobEnded(job) !== true)) return;
-    if (!said) options.say(`job ${job} left its lock on ${host}: waiting until its process is gone for certain`);
+    if (!announced) options.say(`job ${job} left its lock on ${host}: waiting until its process is gone for certain`);
     await options.sleep(host === world.host ? 1 : Math.min(10, Math.max(1, STALE_AFTER_S - ageS + 1)));
   }
 }

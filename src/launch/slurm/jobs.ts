@@ -1,13 +1,16 @@
-/** Plans Slurm jobs for runs: which runs share a job array, the resources of each, and its dependencies. Submits nothing. */
+/**
+ * Plans Slurm jobs for runs: which runs share a job array, and the resources and dependencies of each array. Submits
+ * nothing.
+ */
 import type { LoadedConfig } from '../../config/load.js';
 import type { LaunchSettings, SlurmSettings } from '../../config/schema/launch.js';
 import { ConfigError, InternalError } from '../../core/errors.js';
 
-/** A run to submit: a cell of a matrix, or a run that cells start from. */
+/** A run to submit: a cell of a matrix, or a parent of cells. */
 export interface SlurmRun {
   readonly run_name: string;
   readonly config: LoadedConfig;
-  /** Names of the runs that have to be finished first. */
+  /** Names of the runs that have to finish first. */
   readonly parents: readonly string[];
 }
 
@@ -20,23 +23,24 @@ export interface Resources {
   readonly extra: readonly string[];
 }
 
-/** Runs with equal resources and dependencies: the tasks of one array, in order. */
+/** Runs with equal resources and dependencies. They are the tasks of one array, in order. */
 export interface ArrayPlan {
   readonly runs: readonly SlurmRun[];
   readonly resources: Resources;
   readonly account: string | null;
   readonly partition: string | null;
   readonly signalBeforeS: number;
-  /** Names of unfinished runs that must be finished before any task may start. */
+  /** Names of unfinished runs that have to finish before any task may start. */
   readonly after: readonly string[];
 }
 
-/** Slurm's default MaxArraySize is 1001, and a task's index has to stay below it. */
+/** Slurm's default MaxArraySize is 1001, and a task's index has to be below it. */
 const MAX_TASKS = 1000;
 
 /**
- * Groups runs into arrays, parents before the runs that start from them, keeping the order of the runs. `finished` runs are not waited for. Raises
- * ConfigError for a parent that is neither finished, nor `underWay`, nor among the runs, and when the signal would be sent before the job has begun.
+ * Groups runs into arrays, parents first, in the order of the runs. Nothing waits for runs in `finished`.
+ * Raises ConfigError for a parent that is neither finished, nor `underWay`, nor among the runs, and when the warning
+ * signal would come before the job has begun.
  */
 export function planArrays(
   runs: readonly SlurmRun[],
@@ -65,7 +69,7 @@ export function planArrays(
     .flatMap(({ plan, runs: members }) => chunks(members, MAX_TASKS).map((part) => ({ ...plan, runs: part })));
 }
 
-/** How many generations of unfinished parents come before each run. */
+/** Number of generations of unfinished parents before each run. */
 function depthsOf(runs: readonly SlurmRun[]): Map<string, number> {
   const byName = new Map(runs.map((run) => [run.run_name, run]));
   const depths = new Map<string, number>();
@@ -97,7 +101,7 @@ function resourceRequest(config: LoadedConfig): Omit<ArrayPlan, 'runs' | 'after'
   };
 }
 
-/** The part of the settings that determines a job's resources. */
+/** The settings that determine a job's resources. */
 export function resourcesOf(from: Resources): Resources {
   const { time, gres, cpus_per_task, mem, extra } = from;
   return { time, gres, cpus_per_task, mem, extra };
@@ -123,7 +127,7 @@ function checkSignal(time: string, signalBeforeS: SlurmSettings['signal_before_s
   );
 }
 
-/** Raises ConfigError for a flag that sends the job to another cluster, where it is never queried. */
+/** Raises ConfigError for a flag that sends the job to another cluster, which editrl never queries. */
 function refuseClusters(extra: readonly string[], where: string): void {
   const flag = extra.find((each) => /^(-M|--clu)/.test(each));
   if (flag === undefined) return;
@@ -133,14 +137,14 @@ function refuseClusters(extra: readonly string[], where: string): void {
   });
 }
 
-/** Seconds of a time limit in Slurm's notation; Infinity for none, null for any other text. */
+/** Seconds of a time limit in Slurm's notation. Infinity for no limit, null for any other text. */
 export function parseTime(text: string): number | null {
   if (/^(unlimited|infinite)$/i.test(text)) return Infinity;
   const parts = /^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$/.exec(text);
   if (parts === null) return null;
   const days = parts[1] as string | undefined;
   const [a, b, c] = parts.slice(2).map((part) => Number((part as string | undefined) ?? 0));
-  // After days come hours; three numbers are hours, minutes and seconds; else it begins with minutes.
+  // Hours follow days. Three numbers are hours, minutes and seconds. Otherwise, the first number is minutes.
   if (days !== undefined) return Number(days) * 86_400 + a * 3600 + b * 60 + c;
   const three = (parts[4] as string | undefined) !== undefined;
   return three ? a * 3600 + b * 60 + c : a * 60 + b;

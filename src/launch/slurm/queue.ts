@@ -8,7 +8,7 @@ import { readJson, type RunState, type RunStateName } from '../../run/state.js';
 
 type Program = 'sbatch' | 'squeue' | 'sacct' | 'scancel';
 
-/** The end of one of Slurm's programs. */
+/** Result of calling one of Slurm's programs. */
 export type SlurmResult =
   | { readonly kind: 'done'; readonly out: string }
   | { readonly kind: 'missing'; readonly words: string }
@@ -16,7 +16,7 @@ export type SlurmResult =
 
 const TIMEOUT_MS = 120_000;
 
-/** Calls one of Slurm's programs; `words` are its output, trimmed. */
+/** Calls one of Slurm's programs. `out` is its trimmed output. */
 export function runSlurm(program: Program, args: readonly string[]): Promise<SlurmResult> {
   return new Promise((done) => {
     execFile(program, [...args], { timeout: TIMEOUT_MS, maxBuffer: 1 << 28 }, (error, out, err) => {
@@ -50,8 +50,8 @@ export async function submit(script: string): Promise<string> {
 }
 
 /**
- * The job's id in sbatch's output: its last line of the form `12345`, `12345;cluster` or `Submitted batch job 12345`. Sites print banners before it. Null
- * if there is no such line.
+ * The job id in sbatch's output: the last line of the form `12345`, `12345;cluster` or `Submitted batch job 12345`.
+ * Sites print banners before it. Null without such a line.
  */
 export function parseJobId(out: string): string | null {
   const lines = out
@@ -61,13 +61,13 @@ export function parseJobId(out: string): string | null {
 }
 
 /*
- * The record of submissions: one folder per submission below `<base_exp_dir>/.slurm/`, a name that no run can have. It contains the batch scripts, the
- * files of cells, and `jobs.json`, which maps runs to tasks.
+ * Submissions are recorded in one folder each, below `<base_exp_dir>/.slurm/`, a name that no run can have. A folder
+ * contains the batch scripts, the files of cells, and `jobs.json`, which maps runs to tasks.
  */
 
 /** A submitted job array. */
 export interface ArrayRecord {
-  /** Slurm's name of the job, unique to this array: the job is found by it if its id was not recorded in time. */
+  /** Slurm's name of the job, unique to this array. It identifies the job if its id was not recorded in time. */
   readonly name: string;
   /** Null until sbatch has answered. */
   readonly job_id: string | null;
@@ -109,23 +109,23 @@ export function readSubmissions(baseExpDir: string): Submission[] {
     });
 }
 
-/** `gone`: Slurm has ended the job, or has forgotten it. */
+/** `gone`: the job has ended and Slurm has forgotten it. */
 type Phase = 'queued' | 'running' | 'ended' | 'gone';
 
-/** The job that a run was last submitted as. */
+/** The last job that a run was submitted as. */
 export interface SlurmJob {
   readonly run_name: string;
-  /** In the notation of Slurm's programs: `12_3`; null if it was never submitted. */
+  /** The id in the notation of Slurm's programs: `12_3`. Null if the run was never submitted. */
   readonly job: string | null;
   readonly phase: Phase;
-  /** Slurm's state, such as PENDING or NODE_FAIL; '' if it has none. */
+  /** Slurm's state, such as PENDING or NODE_FAIL. Empty if it has none. */
   readonly state: string;
-  /** Slurm's reason why it is pending. */
+  /** Slurm's reason why the job is pending. */
   readonly reason: string | null;
   readonly node: string | null;
 }
 
-/** The state of one task, from Slurm. */
+/** Slurm's report of one task. */
 interface TaskReport {
   readonly state: string;
   readonly reason: string | null;
@@ -159,7 +159,7 @@ const phases: Readonly<Record<string, Phase>> = {
   TIMEOUT: 'ended',
 };
 
-/** The state, and its reason in words, of a run whose job ended before the run could record its end. */
+/** The state of a run whose job ended before the run could record its end, and the reason in words. */
 const ends: Readonly<Record<string, readonly [RunStateName, string]>> = {
   BOOT_FAIL: ['failed', 'its node did not boot'],
   CANCELLED: ['interrupted', 'it was cancelled'],
@@ -176,18 +176,19 @@ const ends: Readonly<Record<string, readonly [RunStateName, string]>> = {
 const squeueFormat = '%i|%j|%T|%r|%N';
 
 /**
- * The jobs of all runs submitted from a folder of runs, by run name; empty, without asking Slurm, if nothing was ever submitted. Raises RunError,
- * with Slurm's message, when Slurm is not installed or does not answer.
+ * The jobs of all runs submitted from a folder of runs, by run name. Empty, without querying Slurm, if nothing was ever
+ * submitted.
+ * Raises RunError with Slurm's message when Slurm is not installed or does not answer.
  */
 export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJob>> {
   const arrays = readSubmissions(baseExpDir).flatMap((submission) => submission.arrays);
   if (arrays.length === 0) return new Map();
   const { ids, names, tasks } = parseSqueue(
-    await ask('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]),
+    await callSlurm('squeue', ['--noheader', '--array', '--states=all', `--format=${squeueFormat}`]),
   );
   const forgotten = arrays.flatMap(({ job_id }) => job_id ?? []).filter((id) => !ids.has(id));
   if (forgotten.length > 0) for (const [task, report] of await queryAccounting(forgotten)) tasks.set(task, report);
-  // A later submission of a run replaces earlier ones.
+  // Later submissions of a run replace earlier ones.
   const jobs = new Map<string, SlurmJob>();
   for (const array of arrays) {
     const id = array.job_id ?? names.get(array.name) ?? null;
@@ -197,7 +198,7 @@ export async function reconcile(baseExpDir: string): Promise<Map<string, SlurmJo
       jobs.set(run_name, {
         run_name,
         job,
-        // A state that only a later Slurm version has counts as running, so that nothing is submitted twice.
+        // An unknown state, from a later version of Slurm, counts as running, so that nothing is submitted twice.
         phase: task === undefined ? 'gone' : (phases[task.state] ?? 'running'),
         state: task?.state ?? '',
         reason: task?.reason ?? null,
@@ -213,7 +214,7 @@ export function isUnderWay(job: SlurmJob): boolean {
   return job.phase === 'queued' || job.phase === 'running';
 }
 
-/** The job in a few words, for a table: `Slurm 12_3 on node7`, `Slurm 12_3 pending (Priority)`. */
+/** The job in a few words for a table: `Slurm 12_3 on node7`, `Slurm 12_3 pending (Priority)`. */
 export function describeJob(job: SlurmJob): string {
   const name = `Slurm ${job.job ?? '(not submitted)'}`;
   if (job.phase === 'running') return `${name} on ${job.node ?? '?'}`;
@@ -224,37 +225,40 @@ export function describeJob(job: SlurmJob): string {
 }
 
 /**
- * The state of a run, given its job: that of `state.json`, corrected for what only Slurm knows (it waits in the queue, its node failed, it was
- * cancelled). `state` is null for a run that has not begun. Not for a run that a live process holds outside of its job.
+ * The state of a run, given its job: its `state.json`, corrected by facts that only Slurm has, such as a failed node or
+ * a cancellation.
+ * `state` is null for a run that has not begun. Not for a run that a live process outside of its job holds.
  */
 export function reconcileState(
   state: RunState | null,
   job: SlurmJob,
 ): { readonly state: RunStateName; readonly reason: string | null } {
-  const said =
+  const recorded =
     state === null ? { state: 'queued' as const, reason: null } : { state: state.state, reason: state.reason };
-  if (said.state === 'finished') return said;
+  if (recorded.state === 'finished') return recorded;
   if (job.phase === 'queued') return { state: 'queued', reason: describeJob(job) };
   if (job.phase === 'running') {
-    return said.state === 'running' || said.state === 'waiting' ? said : { state: 'running', reason: describeJob(job) };
+    return recorded.state === 'running' || recorded.state === 'waiting'
+      ? recorded
+      : { state: 'running', reason: describeJob(job) };
   }
   // The run's own record of its end is more precise than Slurm's.
-  if (said.state === 'failed' || said.state === 'interrupted') return said;
-  const [end, why] = ends[job.state] ?? ['interrupted', 'Slurm knows it no more'];
+  if (recorded.state === 'failed' || recorded.state === 'interrupted') return recorded;
+  const [end, why] = ends[job.state] ?? ['interrupted', 'the job is no longer known to Slurm'];
   return { state: end, reason: `${job.job === null ? 'it was never submitted' : `Slurm job ${job.job}: ${why}`}` };
 }
 
 /**
- * Ends jobs: a waiting one leaves the queue, a running one is asked to checkpoint and end, without a deadline. With `atOnce`, Slurm may end it after
- * its own grace time (KillWait). Raises RunError with scancel's message.
+ * Ends jobs: cancels waiting ones, and asks running ones to checkpoint and end, without a deadline. With `atOnce`,
+ * Slurm may kill them after its grace time (KillWait). Raises RunError with scancel's message.
  */
 export async function stopJobs(jobs: readonly SlurmJob[], options: { readonly atOnce?: boolean } = {}): Promise<void> {
   const ids = (phase: Phase): string[] =>
     jobs.flatMap((job) => (job.phase === phase && job.job !== null ? [job.job] : []));
-  const asked = options.atOnce === true ? [] : ids('running');
+  const running = options.atOnce === true ? [] : ids('running');
   const cancelled = options.atOnce === true ? [...ids('queued'), ...ids('running')] : ids('queued');
-  if (cancelled.length > 0) await ask('scancel', cancelled);
-  if (asked.length > 0) await ask('scancel', ['--batch', '--signal=TERM', ...asked]);
+  if (cancelled.length > 0) await callSlurm('scancel', cancelled);
+  if (running.length > 0) await callSlurm('scancel', ['--batch', '--signal=TERM', ...running]);
 }
 
 interface SqueueReport {
@@ -266,7 +270,7 @@ interface SqueueReport {
   readonly names: ReadonlyMap<string, string>;
 }
 
-/** Lines of squeue in `squeueFormat`. */
+/** Parses lines of squeue in `squeueFormat`. */
 function parseSqueue(text: string): SqueueReport {
   const tasks = new Map<string, TaskReport>();
   const ids = new Set<string>();
@@ -281,7 +285,7 @@ function parseSqueue(text: string): SqueueReport {
   return { tasks, ids, names };
 }
 
-/** Lines of `sacct --parsable2 --format=JobID,State,NodeList`. */
+/** Parses lines of `sacct --parsable2 --format=JobID,State,NodeList`. */
 export function parseSacct(text: string): Map<string, TaskReport> {
   const tasks = new Map<string, TaskReport>();
   for (const line of text.split('\n').filter((each) => each !== '')) {
@@ -299,7 +303,7 @@ async function queryAccounting(ids: readonly string[]): Promise<Map<string, Task
   return called.kind === 'done' ? parseSacct(called.out) : new Map();
 }
 
-async function ask(program: 'squeue' | 'scancel', args: readonly string[]): Promise<string> {
+async function callSlurm(program: 'squeue' | 'scancel', args: readonly string[]): Promise<string> {
   const called = await runSlurm(program, args);
   if (called.kind === 'done') return called.out;
   throw new RunError(called.kind === 'missing' ? called.words : `${program} refused: ${called.words}`, {

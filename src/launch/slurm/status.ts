@@ -1,4 +1,4 @@
-/** The status of runs, including what only Slurm knows about submitted ones; and stopping those. */
+/** Combines the statuses of runs with Slurm's view of submitted ones, and stops submitted runs. */
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../../core/errors.js';
 import { RunPaths } from '../../run/paths.js';
@@ -19,13 +19,15 @@ import {
 
 export interface SlurmStatuses {
   readonly statuses: readonly RunStatus[];
-  /** Why Slurm could not be queried, one text per folder of runs. The statuses then come from the run directories alone. */
+  /**
+   * Why Slurm could not be queried, one text per folder of runs. The statuses then come from the run directories alone.
+   */
   readonly problems: readonly string[];
 }
 
 /**
- * The statuses of runs, corrected by Slurm for what a run's own records cannot know: it waits in the queue, its node failed, it was cancelled. Adds
- * runs in `alsoQueuedIn` folders that were submitted but never began.
+ * The statuses of runs, corrected by facts that only Slurm has: the run waits in the queue, its node failed, it was
+ * cancelled. Also returns runs that were submitted from `alsoQueuedIn` folders and never began.
  */
 export async function readStatuses(
   runs: readonly RunPaths[],
@@ -51,14 +53,17 @@ export async function readStatuses(
 
 function corrected(run: RunPaths, job: SlurmJob | undefined): RunStatus {
   const status = readStatus(run);
-  // A process that holds the run has priority: an ended job says nothing about an attempt outside of it.
+  // A process that holds the run has priority, because an ended job cannot describe an attempt outside of it.
   if (job === undefined || status.state === 'unreadable') return status;
   if (!isUnderWay(job) && liveLock(run) !== null) return status;
   const { state, reason } = reconcileState(readState(run), job);
   return { ...status, state, reason, where: status.where ?? (isUnderWay(job) ? describeJob(job) : null) };
 }
 
-/** A run that was submitted from one of these folders and has not begun; undefined if there is none of this name. Raises RunError. */
+/**
+ * A run that was submitted from one of these folders and has not begun. Undefined if there is none of this name. Raises
+ * RunError for an unreadable record.
+ */
 export function submittedRun(name: string, folders: readonly string[]): RunPaths | undefined {
   return folders
     .filter((base) => readSubmissions(base).some(({ arrays }) => arrays.some(({ runs }) => runs.includes(name))))
@@ -67,7 +72,8 @@ export function submittedRun(name: string, folders: readonly string[]): RunPaths
 }
 
 /**
- * Asks the waiting or running jobs of runs to end; see `stopJobs`. Returns the names of these runs. Raises RunError with Slurm's message.
+ * Asks the waiting or running jobs of runs to end with `stopJobs`. Returns these jobs by run name. Raises RunError with
+ * Slurm's message.
  */
 export async function stopOnSlurm(runs: readonly RunPaths[], atOnce: boolean): Promise<ReadonlyMap<string, SlurmJob>> {
   const stopped = new Map<string, SlurmJob>();
@@ -83,8 +89,9 @@ export async function stopOnSlurm(runs: readonly RunPaths[], atOnce: boolean): P
 }
 
 /**
- * Activity in a folder of runs besides the runs that processes hold: sweeps, runs that wait for others, and jobs that Slurm has yet to start. Raises
- * RunError when runs were submitted from the folder and Slurm does not answer.
+ * Activity in a folder, apart from runs that processes hold: sweeps, runs that wait for other runs, and jobs that Slurm
+ * has yet to start.
+ * Raises RunError when runs were submitted from the folder and Slurm does not answer.
  */
 export async function folderActivity(baseExpDir: string): Promise<FolderActivity[]> {
   if (!existsSync(baseExpDir)) return [];

@@ -1,4 +1,4 @@
-/** Submits runs: writes files of cells and batch scripts into the folder of runs, and calls sbatch in the order of the parents. */
+/** Submits runs: writes files of cells and batch scripts into the folder of runs, and calls sbatch, parents first. */
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
@@ -36,30 +36,33 @@ import { writeExperiment } from '../../run/find.js';
 import { chooseCells, recordOf, type SweepChoice, type SweepLimits } from '../sweep/experiment.js';
 
 export interface SubmitOptions {
-  /** Runs `cell FILE INDEX` on a node: `[node, …/main.js]`; the paths have to be the same on every node. */
+  /**
+   * The program that runs `cell FILE INDEX` on a node: `[node, …/main.js]`. Its paths have to be valid on every node.
+   */
   readonly program: readonly string[];
-  /** Prefix of the jobs' names in squeue. */
+  /** Prefix of job names in squeue. */
   readonly name: string;
-  /** Maximum number of tasks of one array that run at once; null means as many as fit. */
+  /** Maximum number of tasks of one array at once. Null for as many as fit. */
   readonly maxParallel?: number | null;
 }
 
 /** The result of a submission. */
 export interface Submitted {
-  /** The folder with its scripts and its record; null if nothing was left to submit. */
+  /** The folder with the scripts and the record. Null if nothing was left to submit. */
   readonly dir: string | null;
   readonly arrays: readonly ArrayRecord[];
   readonly judges: readonly JudgeRecord[];
-  /** Names of runs that are finished. */
+  /** Names of finished runs. */
   readonly finished: readonly string[];
-  /** Waiting or running jobs of an earlier submission. */
+  /** Waiting or running jobs of earlier submissions. */
   readonly underWay: readonly SlurmJob[];
 }
 
 /**
- * Submits cells that are neither finished nor already in the queue, and the parents that they need. Raises ConfigError for settings that cannot be
- * submitted, or that differ from those of the run in the directory; RunError when Slurm is not installed or refuses (with its message). What was
- * accepted until then stays submitted, and the next call does not submit it again.
+ * Submits cells that are neither finished nor in the queue, and the parents that they need.
+ * Raises ConfigError for settings that cannot be submitted or that differ from those in the run directory. Raises
+ * RunError when Slurm is not installed, or with Slurm's message when it refuses. Jobs accepted before an error stay
+ * submitted, and the next call does not submit them again.
  */
 export async function submitCells(
   cells: readonly SlurmRun[],
@@ -68,9 +71,9 @@ export async function submitCells(
 ): Promise<Submitted> {
   const runs = distinct([...parents, ...cells]);
   const base = baseOf(runs);
-  const looks = new Map(runs.map(({ run_name, config }) => [run_name, inspect(config)]));
+  const folderStates = new Map(runs.map(({ run_name, config }) => [run_name, inspect(config)]));
   const named = (...kinds: readonly RunFolderState['kind'][]): Set<string> =>
-    new Set([...looks].flatMap(([name, { kind }]) => (kinds.includes(kind) ? [name] : [])));
+    new Set([...folderStates].flatMap(([name, { kind }]) => (kinds.includes(kind) ? [name] : [])));
   const finished = named('finished');
   const refused = named('refused');
   for (const parent of runs.flatMap((run) => run.parents)) {
@@ -84,7 +87,7 @@ export async function submitCells(
   });
   const busy = new Set(underWay.map(({ run_name }) => run_name));
   const todo = needed(cells, runs, new Set([...finished, ...busy]));
-  requireSameSettings(todo, looks);
+  requireSameSettings(todo, folderStates);
   for (const { config } of todo) setAsideOutdated(config);
   const none = { dir: null, arrays: [], judges: [], finished: [...finished], underWay };
   if (todo.length === 0) return none;
@@ -103,13 +106,13 @@ export async function submitCells(
   return { ...none, dir: submission.dir, arrays: submission.record.arrays, judges: submission.record.judges };
 }
 
-/** One submission: every step is recorded before and after calling sbatch, so that no job is lost or submitted twice. */
+/** One submission. It is recorded before and after each call of sbatch, so that no job is lost or submitted twice. */
 class SubmissionInProgress {
   readonly dir: string;
   readonly #id: string;
   /** Job ids by run name. */
   readonly #tasks = new Map<string, string>();
-  /** The judges that its runs use, by node file. */
+  /** The judges of its runs, by node file. */
   readonly #judges = new Map<string, { readonly id: string; readonly slurm: SlurmSettings }>();
   record: Submission;
 
@@ -130,7 +133,7 @@ class SubmissionInProgress {
     }
   }
 
-  /** Submits the judge of a config as a separate job, unless it was already submitted for another config. */
+  /** Submits the judge of a config as a separate job, unless another config has already submitted it. */
   async judge(config: LoadedConfig): Promise<void> {
     const wanted = judgeOf(config);
     if (wanted === null || this.#judges.has(wanted.nodeFile)) return;
@@ -151,7 +154,7 @@ class SubmissionInProgress {
     this.#judges.set(nodeFile, { id, slurm });
   }
 
-  /** `earlier`: jobs of parents submitted earlier. */
+  /** Submits an array. `earlier` contains the jobs of parents from earlier submissions. */
   async array(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>): Promise<void> {
     const index = this.record.arrays.length;
     const cells = join(this.dir, `cells_${index}.jsonl`);
@@ -177,8 +180,9 @@ class SubmissionInProgress {
   }
 
   /**
-   * A judge ends by one job after the arrays of its submission, at once if there are none. `failure` is what ended the submission early, null if nothing
-   * did; the RunError raised when ending the judge is refused mentions it too.
+   * Submits a job that ends the judges after all arrays of the submission, or ends them at once if there are none.
+   * `failure` is the error that ended the submission early, or null. The RunError for a refused judge cleanup includes
+   * it.
    */
   async endJudges(failure: unknown): Promise<void> {
     const after = this.record.arrays.flatMap(({ job_id }) => job_id ?? []);
@@ -218,7 +222,7 @@ class SubmissionInProgress {
     };
   }
 
-  /** The jobs that an array waits for; null if there are none. */
+  /** The jobs that an array waits for. Null if there are none. */
   #dependency(plan: ArrayPlan, earlier: ReadonlyMap<string, SlurmJob>): string | null {
     const parents = plan.after.map(
       (parent) => this.#tasks.get(parent) ?? must(earlier.get(parent)?.job ?? null, `the job of ${parent}`),
@@ -226,13 +230,13 @@ class SubmissionInProgress {
     const judges = plan.runs.flatMap(({ config }) => this.#judges.get(judgeOf(config)?.nodeFile ?? '')?.id ?? []);
     const parts = [
       ...(parents.length === 0 ? [] : [`afterok:${[...new Set(parents)].join(':')}`]),
-      // Workers get their devices once the judge has its own; whether it is loaded, they check themselves.
+      // Workers get devices only after the judge has its own. They check themselves whether the judge is loaded.
       ...(judges.length === 0 ? [] : [`after:${[...new Set(judges)].join(':')}`]),
     ];
     return parts.length === 0 ? null : parts.join(',');
   }
 
-  /** Submits a job, recorded before and after; returns its id. */
+  /** Submits a job, records it before and after, and returns its id. */
   async #enter<K extends 'arrays' | 'judges'>(
     kind: K,
     job: Omit<Submission[K][number], 'job_id'>,
@@ -252,7 +256,7 @@ class SubmissionInProgress {
     return id;
   }
 
-  /** Links a task's output, including Slurm's own messages, into its run's directory. */
+  /** Links a task's output, including Slurm's messages, into its run's directory. */
   #linkLog(config: LoadedConfig, array: number, task: number): void {
     const logs = RunPaths.of(config.settings).logsDir;
     const link = join(this.dir, `array_${array}_${task}.log`);
@@ -265,7 +269,7 @@ class SubmissionInProgress {
   }
 }
 
-/** A judge that a config wants as a separate job. */
+/** The judge that a config runs as a separate job. */
 function judgeOf(
   config: LoadedConfig,
 ): { nodeFile: string; slurm: SlurmSettings; settings: NonNullable<SlurmSettings['judge']> } | null {
@@ -285,14 +289,16 @@ function judgeOf(
   return { nodeFile: resolve(file), slurm, settings: slurm.judge };
 }
 
-/** Another trainer has no endpoint setting: it finds the judge's node in `judge_node.txt` beside its run. */
+/**
+ * The file with the judge's node. Another trainer has no endpoint setting and reads `judge_node.txt` beside its run.
+ */
 function nodeFileOf({ settings }: LoadedConfig): string | null {
   if (!isTrainable(settings)) return join(settings.base_exp_dir, 'judge_node.txt');
   const endpoint = rewardOf(settings)?.endpoint ?? '';
   return typeof endpoint === 'string' || Array.isArray(endpoint) ? null : endpoint.node_file;
 }
 
-/** Cells that are not done, and the runs that they need, transitively. */
+/** Cells that are not done and the runs that they need, transitively. */
 function needed(cells: readonly SlurmRun[], runs: readonly SlurmRun[], done: ReadonlySet<string>): SlurmRun[] {
   const wanted = new Set<string>();
   const byName = new Map(runs.map((run) => [run.run_name, run]));
@@ -319,10 +325,12 @@ function baseOf(runs: readonly SlurmRun[]): string {
   });
 }
 
-/** Raises ConfigError for runs whose directories have other settings or cannot be read: their jobs could only fail. */
-function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<string, RunFolderState>): void {
+/**
+ * Raises ConfigError for runs whose directories have other settings or cannot be read, because their jobs would fail.
+ */
+function requireSameSettings(runs: readonly SlurmRun[], folderStates: ReadonlyMap<string, RunFolderState>): void {
   const refused = runs.flatMap(({ run_name }) => {
-    const found = looks.get(run_name);
+    const found = folderStates.get(run_name);
     return found?.kind === 'refused' ? [`${run_name}: ${found.reason}`] : [];
   });
   if (refused.length === 0) return;
@@ -331,7 +339,7 @@ function requireSameSettings(runs: readonly SlurmRun[], looks: ReadonlyMap<strin
   });
 }
 
-/** Takes a job out of the queue or ends it. Raises RunError with scancel's message. */
+/** Cancels a job. Raises RunError with scancel's message. */
 async function cancel(id: string): Promise<void> {
   const called = await runSlurm('scancel', [id]);
   if (called.kind !== 'done') throw new RunError(`scancel refused: ${called.words}`);
@@ -342,7 +350,7 @@ function textOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Records that a run is queued before it has ever begun. */
+/** Records that a run is queued before it has begun. */
 function recordQueued(config: LoadedConfig, job: string): void {
   const paths = RunPaths.of(config.settings);
   const state = readState(paths);
@@ -356,7 +364,10 @@ function recordQueued(config: LoadedConfig, job: string): void {
   });
 }
 
-/** Prepares runs before their jobs are submitted: compute nodes may have no network, but share the cache. Warnings are left to the workers' logs. */
+/**
+ * Prepares runs before submission, because compute nodes may share the cache but have no network. Workers log the
+ * warnings.
+ */
 async function prepare(runs: readonly LoadedConfig[], options: CheckOptions): Promise<void> {
   const view = openView(process.stderr);
   const models = new HubModels({ say: (line) => view.say(printable(line)), busy: (what) => view.busy(what) });
@@ -370,8 +381,9 @@ async function prepare(runs: readonly LoadedConfig[], options: CheckOptions): Pr
 }
 
 /**
- * Submits a run and what it starts from, if nothing prevents any of them. With `fresh`, what the run's name held before is kept beside it; `aside` is
- * then its folder. Raises ConfigError for runs that depend on each other in a cycle, what prevents a run, and what `submitCells` raises.
+ * Submits a run and its parents, unless a problem prevents one of them.
+ * With `fresh`, keeps the run's previous folder beside it and returns its path as `aside`. Raises ConfigError for runs
+ * that depend on each other in a cycle, the problems of a run, and the errors of `submitCells`.
  */
 export async function submitRun(
   config: LoadedConfig,
@@ -398,7 +410,10 @@ export async function submitRun(
   };
 }
 
-/** Whether Slurm places the runs. Raises ConfigError when it places only some of them, or is asked for something it cannot do. */
+/**
+ * Whether Slurm places the runs. Raises ConfigError if it would place only some of them, or for a request that Slurm
+ * cannot fulfill.
+ */
 export function usesSlurm(experiment: Experiment): boolean {
   const runs = [...experiment.cells, ...experiment.parents];
   const onSlurm = runs.filter(({ config }) => config.settings.launch.backend === 'slurm');
@@ -414,19 +429,19 @@ export function usesSlurm(experiment: Experiment): boolean {
   return true;
 }
 
-/** Submits the chosen cells and the runs that they start from; see `submitCells` for what it raises. */
+/** Submits the chosen cells and their parents. Raises the errors of `submitCells`. */
 export async function submitSweep(
   experiment: Experiment,
   choice: SweepChoice,
   limits: SweepLimits,
   program: readonly string[],
 ): Promise<Submitted> {
-  const asked = Object.entries({
+  const unsupported = Object.entries({
     '--retries': limits.retries > 0,
     '--fail-fast': limits.failFast,
   }).flatMap(([name, given]) => (given ? [name] : []));
-  if (asked.length > 0) {
-    throw new UsageError(`${asked.join(', ')}: found with launch.backend slurm; allowed: with local`, {
+  if (unsupported.length > 0) {
+    throw new UsageError(`${unsupported.join(', ')}: found with launch.backend slurm; allowed: with local`, {
       next: 'Leave it out: no process watches jobs on Slurm. Give the same command again to submit the runs that failed.',
     });
   }

@@ -1,4 +1,4 @@
-/** A sweep of an experiment from its cells to its result table. */
+/** Sweeps an experiment, from its cells to its result table. */
 import { join, resolve } from 'node:path';
 import type { Cell, Experiment } from '../../config/experiment/load.js';
 import { ConfigError, must, RunError } from '../../core/errors.js';
@@ -35,20 +35,20 @@ import { runSweep, type Runner, type SweepView } from './sweep.js';
 import { inspect, runFolders } from './run_folders.js';
 
 export interface SweepChoice {
-  /** A pattern over the cells' names; null means all of them. */
+  /** A pattern for the cells' names. Null means all of them. */
   readonly only: string | null;
-  /** Only cells whose last attempt failed or was interrupted, or whose parent's did. */
+  /** Only cells whose last attempt, or a parent's, failed or was interrupted. */
   readonly failed: boolean;
 }
 
 export interface SweepLimits {
-  /** Maximum number of runs at once; null means as many as fit. */
+  /** Maximum number of runs at once. Null for as many as fit. */
   readonly maxParallel: number | null;
   readonly retries: number;
   readonly failFast: boolean;
 }
 
-/** A sweep that can be shown or started. */
+/** A planned sweep, to be shown or started. */
 export interface PreparedSweep {
   readonly experiment: Experiment;
   readonly jobs: readonly PlannedJob[];
@@ -67,9 +67,12 @@ export interface RunOutcome {
 export interface SweepOutcome {
   readonly runs: readonly RunOutcome[];
   readonly results: Results;
-  /** Path of the written table without its ending; null if nothing was written, because every cell's folder was made with other settings. */
+  /**
+   * Path of the written table without its extension. Null if nothing was written, because every cell's folder has other
+   * settings.
+   */
   readonly resultsFile: string | null;
-  /** Whether somebody asked for the end. */
+  /** Whether someone requested the end. */
   readonly stopped: boolean;
 }
 
@@ -81,8 +84,8 @@ export function chooseCells(experiment: Experiment, choice: SweepChoice): SweepR
 }
 
 /**
- * Chooses the runs and plans where they are placed. Raises UsageError when a pattern matches nothing, ConfigError for a run that does not fit even on
- * the empty machine.
+ * Chooses the runs and plans their placement. Raises UsageError when a pattern matches nothing, ConfigError for a run
+ * that does not fit even on the empty machine.
  */
 export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits: SweepLimits): PreparedSweep {
   const devices = detectDevices();
@@ -97,7 +100,7 @@ export function prepareSweep(experiment: Experiment, choice: SweepChoice, limits
   return { experiment, jobs, limits, devices, baseExpDir };
 }
 
-/** The record of an experiment: its runs, and which folders belong to another. */
+/** The record of an experiment: its runs, and which folders have other settings. */
 export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format'> {
   const recorded = ({ run_name, axes, parents, differs, config }: Cell): RecordedRun => {
     const found = inspect(config);
@@ -117,7 +120,8 @@ export function recordOf(experiment: Experiment): Omit<ExperimentRecord, 'format
 }
 
 /**
- * Runs the sweep to its end, or until `stop` is aborted. Writes the result table. Raises RunError when another scheduler has the experiment.
+ * Runs the sweep to its end, or until `stop` is aborted, and writes the result table. Raises RunError when another
+ * scheduler holds the experiment.
  */
 export async function sweep(
   prepared: PreparedSweep,
@@ -132,7 +136,7 @@ export async function sweep(
   const stops = AbortSignal.any([stop, owned.stop, owned.lost]);
   try {
     const record = recordOf(experiment);
-    // What is on record is of the cells as they were swept, and has nothing to do with these.
+    // The recorded metrics are of cells with other settings.
     const isOther = record.cells.every(({ refused }) => refused !== null);
     if (isOther) view.remark(OTHER_CELLS);
     else writeExperiment(baseExpDir, record);
@@ -162,8 +166,9 @@ const OTHER_CELLS =
   "warning: no cell's folder is of these settings, so the experiment's record and results stay as they are: sweep it as before, with the same --with and --set, or by another name";
 
 /**
- * What a sweep's runs are given room from, and what is to be said of it. Models of the Hub have to be here: their sizes count. Servers have to run: their
- * memory is not free.
+ * The memory and cores for a sweep's runs, with remarks about them.
+ * Models of the Hub must be downloaded, because their sizes count. Servers must be running, because their memory is not
+ * free.
  */
 function makeRoom(
   { experiment, jobs: planned, limits, devices }: PreparedSweep,
@@ -190,7 +195,7 @@ function makeRoom(
   return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes, leastBytes), remark: said() };
 }
 
-/** The GPUs that the runs may share; null means all. Runs on the CPU beside GPUs do not matter. */
+/** The GPUs that the runs may share. Null means all. Runs on the CPU do not restrict them. */
 function commonDevices(
   experiment: Experiment,
   jobs: readonly PlannedJob[],
@@ -211,7 +216,7 @@ function commonDevices(
   );
 }
 
-/** Whether the last attempt of a cell, or of a run that it starts from, failed or was interrupted. */
+/** Whether the last attempt of a cell, or of one of its parents, failed or was interrupted. */
 function failedIn(experiment: Experiment): (run: SweepRun) => boolean {
   const runs = new Map([...experiment.parents, ...experiment.cells].map((run) => [run.run_name, run]));
   const known = new Map<string, boolean>();
@@ -236,7 +241,7 @@ function outcomes(schedule: Schedule): RunOutcome[] {
   }));
 }
 
-/** Covers all cells of the experiment, including those outside this sweep. */
+/** Collects the results of all cells of the experiment, including cells outside this sweep. */
 function collectResults(experiment: Experiment, schedule: Schedule): Results {
   const swept = new Set(schedule.jobs.map((job) => job.name));
   const runs = experiment.cells.map((cell) => ({
@@ -260,7 +265,7 @@ function phaseOf(found: RunFolderState): Phase {
   return found.kind === 'open' && found.failed !== null ? 'failed' : phases[found.kind];
 }
 
-/** Null for a run that has not begun, or whose records cannot be read: the sweep has reported why. */
+/** Null for a run that has not begun or whose records cannot be read. The sweep has reported why. */
 function reportOf(cell: SweepRun): RunReport | null {
   try {
     return readRun(RunPaths.of(cell.config.settings));
@@ -270,7 +275,10 @@ function reportOf(cell: SweepRun): RunReport | null {
   }
 }
 
-/** The recorded settings, which say what its evaluations were measured by; the config's if it has not begun or its record cannot be read. */
+/**
+ * The recorded settings, which define how its evaluations were measured. The config's settings if the run has not begun
+ * or its record cannot be read.
+ */
 function settingsOf({ config }: SweepRun): ReadSettings {
   let settings: object = config.settings;
   try {

@@ -1,4 +1,4 @@
-/** Allows one scheduler at a time for an experiment: two would assign the same devices twice. */
+/** Allows one scheduler at a time for an experiment, because two would assign the same devices twice. */
 import { existsSync, readdirSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { lockProblem, readLock, realLockWorld } from '../../run/claim/lock.js';
@@ -8,19 +8,19 @@ import { Ownership } from '../ownership/owner.js';
 
 const SUFFIX = '.sweep';
 
-/** The folder beside the runs that holds the scheduler's lock; it is not a run. */
+/** The folder beside the runs that contains the scheduler's lock. It is not a run. */
 function lockPaths(baseExpDir: string, experiment: string): RunPaths {
   return new RunPaths(baseExpDir, `${experiment}${SUFFIX}`);
 }
 
-/** An experiment with a scheduler at work. */
+/** An experiment with a live scheduler. */
 export interface LiveSweep {
   readonly experiment: string;
   /** The folder with the scheduler's lock. */
   readonly paths: RunPaths;
 }
 
-/** The experiments in some folders that are being swept, or whose locks cannot be read, by name. */
+/** The experiments in folders whose lock is alive or cannot be read, by name. */
 export function liveSweeps(folders: readonly string[]): LiveSweep[] {
   return folders.flatMap((folder) =>
     (existsSync(folder) ? readdirSync(folder) : [])
@@ -31,7 +31,10 @@ export function liveSweeps(folders: readonly string[]): LiveSweep[] {
   );
 }
 
-/** Owns an experiment. Takes over a dead holder's lock. Raises RunError naming the holder when another scheduler is alive, or when the disk refuses. */
+/**
+ * Acquires the lock of an experiment, or takes over a dead scheduler's. Raises RunError, with the holder, when another
+ * scheduler is alive, or when the disk refuses.
+ */
 export function ownExperiment(baseExpDir: string, experiment: string): Ownership {
   const paths = lockPaths(baseExpDir, experiment);
   const held = readLock(paths);

@@ -1,4 +1,4 @@
-/** Scores the records of finished cells by the experiment's measures that their evaluations lack. */
+/** Scores the records of finished cells by those of the experiment's measures that their evaluations lack. */
 import type { Experiment } from '../../config/experiment/load.js';
 import { EditrlError, must } from '../../core/errors.js';
 import { isTrainable, rewardForms } from '../../config/recipes.js';
@@ -14,7 +14,10 @@ import { runResolver } from '../models/wanted.js';
 import type { SweepRun } from './plan.js';
 import { inspect } from './run_folders.js';
 
-/** Scores the first and the last evaluation of each finished cell by the measures it lacks. Problems are reported and never raised. */
+/**
+ * Scores the first and the last evaluation of each finished cell by the measures that it lacks. Reports problems and
+ * never raises them.
+ */
 export async function measureFinished(
   { cells, measure }: Pick<Experiment, 'cells' | 'measure'>,
   say: (sentence: string) => void,
@@ -47,7 +50,7 @@ async function measureCell(
   const recordedReward = rewardOf(settings);
   if (recordedReward === null || !isTrainable(settings) || inspect(config).kind !== 'finished') return;
   const paths = RunPaths.of(config.settings);
-  // The record says what its evaluations were measured by: a finished run never saw a measure that was added since.
+  // The record lists the measures of its evaluations. A finished run has no measure that was added later.
   const recorded = must(readRecord(paths), `the record of ${settings.run_name}`).settings;
   const read = (path: string): unknown => getPath(recorded, path);
   const { heldout } = readRun(paths);

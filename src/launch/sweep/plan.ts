@@ -1,4 +1,4 @@
-/** Plans the jobs of a sweep: which runs, in which order, with how many processes each. */
+/** Plans the jobs of a sweep: its runs, their order, and the number of processes of each. */
 import type { LoadedConfig } from '../../config/load.js';
 import { InternalError, UsageError } from '../../core/errors.js';
 import {
@@ -13,38 +13,39 @@ import { refusePlacedParts } from '../machine/placement.js';
 import type { Job, RunFolderState } from './schedule.js';
 import { mainMemory, type MemoryModel } from '../machine/estimate.js';
 
-/** A run of an experiment: a cell, or a run that cells start from. */
+/** A run of an experiment: a cell, or a parent of cells. */
 export interface SweepRun {
   readonly run_name: string;
   readonly axes: Readonly<Record<string, string>>;
   readonly config: LoadedConfig;
-  /** Names of the runs that it starts from. */
+  /** Names of its parents. */
   readonly parents: readonly string[];
 }
 
 export interface SweepMatrix {
   readonly name: string;
   readonly cells: readonly SweepRun[];
-  /** Runs that cells start from, transitively, and that are not cells themselves. */
+  /** Ancestors of cells that are not cells themselves. */
   readonly parents: readonly SweepRun[];
 }
 
-/** A job with what is needed to run it. */
+/** A job and the settings needed to run it. */
 export interface PlannedJob extends Job {
   readonly config: LoadedConfig;
   readonly axes: Readonly<Record<string, string>>;
-  /** The kind of slot that each of its processes takes. */
+  /** The kind of slot for each of its processes. */
   readonly device: DeviceKind;
 }
 
-/** A job with what it takes of this machine's memory. */
+/** A job and its share of this machine's memory. */
 export interface SizedJob extends PlannedJob {
-  /** Estimated bytes of all its processes; 0 where that is not known, or it computes on a GPU or elsewhere. */
+  /** Estimated bytes of all its processes. 0 if unknown, or if it computes on a GPU or another machine. */
   readonly bytes: number;
 }
 
 /**
- * The chosen cells, each after the runs that it starts from, which are listed once. Raises ConfigError for a run that chooses its GPUs itself.
+ * The chosen cells, each after its parents. A parent of several cells is listed once. Raises ConfigError for a run that
+ * chooses its GPUs itself.
  */
 export function planJobs(
   matrix: SweepMatrix,
@@ -76,7 +77,10 @@ export function planJobs(
   return [...jobs.values()];
 }
 
-/** Matches names against a pattern: with `*` and `?` like a shell over the whole name, else as a substring. */
+/**
+ * Returns a matcher of run names. A pattern with `*` or `?` matches the whole name like a shell, any other pattern a
+ * substring.
+ */
 export function matcherOf(pattern: string): (run: Pick<SweepRun, 'run_name'>) => boolean {
   if (!/[*?]/.test(pattern)) return ({ run_name }) => run_name.includes(pattern);
   const source = pattern
@@ -96,7 +100,7 @@ export function requireChosen(chosen: readonly SweepRun[], matrix: SweepMatrix, 
   });
 }
 
-/** The jobs with the memory of this machine that each takes. */
+/** Adds each job's memory on this machine. */
 export function sizeJobs(jobs: readonly PlannedJob[], memory: MemoryModel): SizedJob[] {
   return jobs.map((job) => {
     const { settings } = job.config;
@@ -104,41 +108,42 @@ export function sizeJobs(jobs: readonly PlannedJob[], memory: MemoryModel): Size
   });
 }
 
-/** A sweep and the machine that it runs on. */
+/** A sweep and its machine. */
 export interface SweepPlace {
   readonly jobs: readonly SizedJob[];
   readonly devices: Pick<Devices, 'cpus'>;
-  /** Most runs at once; null for as many as there is room for. */
+  /** Maximum number of runs at once. Null for as many as fit. */
   readonly maxParallel: number | null;
-  /** Bytes of memory that are free before anything starts. */
+  /** Bytes of free memory before anything starts. */
   readonly freeBytes: number;
   readonly world: { inspect(config: LoadedConfig): RunFolderState };
 }
 
-/** Memory for fewer runs than the cores, or --max-parallel, would let start at once. */
+/** Describes too little memory for the number of runs that cores or --max-parallel would start at once. */
 export interface TightMemory {
-  /** Most runs at once. */
+  /** Maximum number of runs at once. */
   readonly most: number;
-  /** The estimate of the smallest run. */
+  /** Estimated bytes of the smallest run. */
   readonly run_bytes: number;
   readonly free_bytes: number;
 }
 
-/** What runs are given room from. */
+/** Cores and memory for runs. */
 export interface Room {
-  /** Slots of the cores. */
+  /** Number of slots on the cores. */
   readonly cpuSlots: number;
-  /** What they may take of the memory together. */
+  /** Bytes of memory for all runs together. */
   readonly memoryBytes: number;
-  /** What the smallest run on the CPU takes of it; 0 if one is of unknown size. */
+  /** Bytes of the smallest run on the CPU. 0 if a run's size is unknown. */
   readonly leastBytes: number;
-  /** Null where memory is large enough for runs of the smallest size. */
+  /** Null if memory is large enough for runs of the smallest size. */
   readonly tight: TightMemory | null;
 }
 
 /**
- * Where nobody says how many runs go at once, their estimates have to fit into the memory that is free, or a run has all of it. There are no more slots
- * than runs of the smallest size fit, so that a lone run has all cores.
+ * Room for runs. Without --max-parallel, the estimates of all runs at once must fit into free memory, except that a
+ * single run may always start.
+ * There are at most as many slots as runs of the smallest size fit, so that a lone run gets all cores.
  */
 export function roomFor({ jobs, devices, maxParallel, freeBytes, world }: SweepPlace): Room {
   const cores = coreSlots(jobs, devices, maxParallel);
@@ -159,7 +164,7 @@ export function roomFor({ jobs, devices, maxParallel, freeBytes, world }: SweepP
   return { ...all, cpuSlots: maxParallel === null ? Math.min(cores, fit * processes) : cores, tight };
 }
 
-/** Runs that will not start. */
+/** States of runs that will not start. */
 const DONE: ReadonlySet<RunFolderState['kind']> = new Set(['finished', 'refused']);
 
 function coreSlots(jobs: readonly SizedJob[], devices: Pick<Devices, 'cpus'>, maxParallel: number | null): number {
@@ -169,12 +174,12 @@ function coreSlots(jobs: readonly SizedJob[], devices: Pick<Devices, 'cpus'>, ma
   return Math.max(1, Math.min(atOnce, all));
 }
 
-/** That fewer runs go at once than the cores would take, in words. */
+/** The sentence that memory limits the number of runs at once. */
 export function fewerAtOnce({ most, run_bytes, free_bytes }: TightMemory): string {
   return `at most ${most} ${most === 1 ? 'run' : 'runs'} at once: a run is estimated to need ${gibibytes(run_bytes)} of memory, and ${gibibytes(free_bytes)} are free; --max-parallel starts as many as it says`;
 }
 
-/** That the runs that --max-parallel lets start at once may not fit, in words. */
+/** The sentence that the runs of --max-parallel may not fit. */
 export function tooManyAtOnce({ most, run_bytes, free_bytes }: TightMemory): string {
   return `--max-parallel lets ${most} runs go at once, each is estimated to need ${gibibytes(run_bytes)} of memory or more, and ${gibibytes(free_bytes)} are free: lower it, or leave it out to start as many as fit`;
 }

@@ -1,4 +1,4 @@
-/** Shows a sweep: its schedule as live progress, its events as lines. */
+/** Shows a sweep: its schedule as live progress and its events as lines. */
 import { join } from 'node:path';
 import { plainPaint, type Paint } from '../../core/terminal.js';
 import { printable } from '../../core/errors.js';
@@ -10,12 +10,12 @@ import type { RunningJob, SweepEvent, SweepView } from './sweep.js';
 import { formatDuration } from '../../run/progress.js';
 import { RunPaths } from '../../run/paths.js';
 
-/** Events that a screen shows anyway. */
+/** Events that a live screen already shows. */
 const PASSING: ReadonlySet<SweepEvent['kind']> = new Set(['started']);
 
 export class SweepReporter implements SweepView {
   /** Runs whose failure has been reported. */
-  readonly #told = new Set<string>();
+  readonly #reported = new Set<string>();
 
   constructor(
     private readonly experiment: string,
@@ -27,11 +27,11 @@ export class SweepReporter implements SweepView {
     this.view.begin(new SweepProgress(this.experiment, schedule, running));
   }
 
-  tell(event: SweepEvent): void {
+  report(event: SweepEvent): void {
     if (event.kind === 'finished') this.view.finished(event.running.job.name, event.seconds);
-    if (event.kind === 'failed') this.#told.add(event.running.job.name);
+    if (event.kind === 'failed') this.#reported.add(event.running.job.name);
     const lines =
-      event.kind === 'gave_up' && !this.#told.has(event.name)
+      event.kind === 'gave_up' && !this.#reported.has(event.name)
         ? refusedLines(event.name, event.reason, this.paint)
         : eventLines(event, this.paint);
     if (lines.length === 0) return;
@@ -50,7 +50,7 @@ export class SweepReporter implements SweepView {
 
 class SweepProgress implements LiveProgress {
   readonly opening = null;
-  readonly #seen = new WeakMap<RunningJob, RunInProgress>();
+  readonly #runs = new WeakMap<RunningJob, RunInProgress>();
 
   constructor(
     readonly title: string,
@@ -67,16 +67,16 @@ class SweepProgress implements LiveProgress {
   }
 
   #watched(running: RunningJob): RunInProgress {
-    const known = this.#seen.get(running);
+    const known = this.#runs.get(running);
     if (known !== undefined) return known;
     const { job, placement, startedMs } = running;
     const run = new RunInProgress(job.config, describePlacement(placement, job.processes), startedMs);
-    this.#seen.set(running, run);
+    this.#runs.set(running, run);
     return run;
   }
 }
 
-/** How many of a worker's last lines are shown with its failure. */
+/** Number of a worker's last lines that are shown with its failure. */
 const LAST_LINES = 8;
 
 type EventLines = { [K in SweepEvent['kind']]: (event: Extract<SweepEvent, { kind: K }>, paint: Paint) => string[] };
@@ -101,7 +101,7 @@ const SAY: EventLines = {
   ],
 };
 
-/** The lines of an event; none for events that the view itself reports, such as what finished. */
+/** The lines of an event. Empty for events that the view itself shows, such as finished runs. */
 export function eventLines(event: SweepEvent, paint: Paint): string[] {
   const say = SAY[event.kind] as (event: SweepEvent, paint: Paint) => string[];
   return say(event, paint);

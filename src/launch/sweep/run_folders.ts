@@ -1,4 +1,4 @@
-/** What the run directories say about the runs of a sweep. They are its only memory: nothing else is kept between sweeps. */
+/** Reads the state of a sweep's runs from their directories. Nothing else is kept between sweeps. */
 import type { SettingChange } from '../../config/hash.js';
 import type { LoadedConfig } from '../../config/load.js';
 import { RunError } from '../../core/errors.js';
@@ -11,7 +11,10 @@ import { isDone, readState } from '../../run/state.js';
 import type { RunFolderState } from './schedule.js';
 import type { RunWorld } from './sweep.js';
 
-/** Inspects one run. A directory that is unreadable or has other settings is `refused`, unless the run failed; never raises for it. */
+/**
+ * Inspects one run. A directory that is unreadable or has other settings is `refused`, unless the run failed. Never
+ * raises for it.
+ */
 export function inspect(config: LoadedConfig): RunFolderState {
   const paths = RunPaths.of(config.settings);
   try {
@@ -31,7 +34,7 @@ export function inspect(config: LoadedConfig): RunFolderState {
   }
 }
 
-/** What decides a run's result and has changed since its directory was made, but for what its config allows to change. */
+/** Changes of result-affecting settings since the directory was made, without those that the config allows. */
 export function refusedChanges(record: RunRecord, config: LoadedConfig): SettingChange[] {
   const allowed = config.allowChanges ?? [];
   return changedFrom(record, config).filter(({ key }) => !allowed.includes(key));
@@ -53,8 +56,8 @@ function otherSettings(changes: readonly SettingChange[], config: LoadedConfig):
 }
 
 /**
- * Sets aside the folder of a run that failed and whose settings have changed since. Returns the new folder; null if it has no such folder. Raises
- * RunError when another process holds the run or the disk refuses.
+ * Moves the folder of a failed run with outdated settings aside and returns its new path. Returns null if there is no
+ * such folder. Raises RunError when another process holds the run or the disk refuses.
  */
 export function setAsideOutdated(config: LoadedConfig): string | null {
   const found = inspect(config);

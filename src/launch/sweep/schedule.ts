@@ -1,14 +1,14 @@
 /**
- * Decides what a sweep does next, and nothing else: no clock, no disk, no process. Its input is the runs and their outcomes, its output the runs that
- * may start and the notices to print. The same results give the same decisions in every order of arrival.
+ * Decides what a sweep does next, without a clock, disk or process. Takes the runs and their outcomes. Returns the runs
+ * that may start and the notices to print. The order in which outcomes arrive does not change its decisions.
  */
 import { InternalError } from '../../core/errors.js';
 
-/** One run of the sweep: a cell of the matrix, or a run that cells start from. */
+/** One run of the sweep: a cell of the matrix, or a parent of cells. */
 export interface Job {
   readonly name: string;
   readonly kind: 'cell' | 'parent';
-  /** Names of the runs that have to be finished first. */
+  /** Names of the runs that have to finish first. */
   readonly parents: readonly string[];
   readonly processes: number;
 }
@@ -16,30 +16,30 @@ export interface Job {
 export type Phase =
   | 'queued'
   | 'running'
-  /** Another live process holds it. */
+  /** Another live process holds the run. */
   | 'elsewhere'
   | 'finished'
   | 'failed'
-  /** A run that it starts from failed. */
+  /** One of its parents failed. */
   | 'blocked'
   | 'interrupted';
 
-/** What a run directory says about a run. */
+/** The state of a run according to its directory. */
 export type RunFolderState =
   | { readonly kind: 'finished' }
   | { readonly kind: 'elsewhere'; readonly holder: string }
   /**
-   * It is not finished; `failed` says why the last attempt failed, if it did. A run that somebody stopped, or whose judge stayed away, was
-   * interrupted.
+   * Not finished. `failed` is why the last attempt failed, or null. A run that someone stopped, or whose judge stayed
+   * away, counts as interrupted.
    */
   | {
       readonly kind: 'open';
       readonly failed: string | null;
       readonly interrupted: boolean;
-      /** It failed with other settings: its folder is set aside before it starts. */
+      /** The run failed with other settings. Its folder is moved aside before it starts. */
       readonly outdated?: true;
     }
-  /** It cannot be continued as it is, whatever is tried. */
+  /** The run cannot continue, and a retry would not help. */
   | { readonly kind: 'refused'; readonly reason: string };
 
 /** How an attempt of this sweep ended. */
@@ -48,16 +48,16 @@ export type AttemptEnd =
   | { readonly kind: 'interrupted' }
   | { readonly kind: 'failed'; readonly reason: string; readonly mayRetry: boolean };
 
-/** A message for people. */
+/** A message to the user. */
 export type Notice =
   | { readonly kind: 'retry'; readonly name: string; readonly retry: number; readonly of: number }
   | { readonly kind: 'gave_up'; readonly name: string; readonly reason: string }
   | { readonly kind: 'blocked'; readonly name: string; readonly by: string };
 
 export interface ScheduleOptions {
-  /** How often a failed run is restarted. */
+  /** Maximum number of retries of a failed run. */
   readonly retries: number;
-  /** Starts nothing more after the first run that failed for good. */
+  /** Whether to start nothing more after the first run that failed for good. */
   readonly failFast: boolean;
 }
 
@@ -65,7 +65,7 @@ interface Tracked {
   readonly job: Job;
   readonly children: Tracked[];
   phase: Phase;
-  /** Position in the queue: a retry goes to the end. */
+  /** Position in the queue. A retry goes to the end. */
   turn: number;
   failures: number;
   reason: string | null;
@@ -75,7 +75,10 @@ export class Schedule {
   readonly #runs = new Map<string, Tracked>();
   #nextTurn: number;
   #halted = false;
-  /** All runs that were queued when it was last sorted, though some may have started or been blocked since; null: out of date. */
+  /**
+   * All runs that were queued at the last sorting. Some may have started or been blocked since. Null if it has to be
+   * sorted again.
+   */
   #queue: Tracked[] | null = null;
 
   /** Raises InternalError for a parent that is not among the jobs. */
@@ -99,16 +102,16 @@ export class Schedule {
     this.#nextTurn = jobs.length;
   }
 
-  /** Takes the state of the run directories, at the start or when another process has released a run. */
-  found(states: ReadonlyMap<string, RunFolderState>): Notice[] {
-    // What an unfinishable run blocks depends on what is already finished.
+  /** Updates runs from the state of their directories, at the start or when another process has released a run. */
+  update(states: ReadonlyMap<string, RunFolderState>): Notice[] {
+    // Refused runs come last, because a refused run blocks only children that are not yet finished.
     const isLast = ({ kind }: RunFolderState): number => Number(kind === 'refused');
     return [...states]
       .sort(([, a], [, b]) => isLast(a) - isLast(b))
-      .flatMap(([name, found]) => this.#find(this.#run(name), found));
+      .flatMap(([name, found]) => this.#updateRun(this.#run(name), found));
   }
 
-  /** The runs that may start now, in order. Starting one while going through them is allowed. */
+  /** The runs that may start now, in order. The caller may start runs while iterating. */
   *startable(): Generator<Job> {
     if (this.#halted) return;
     const queue = this.#inOrder();
@@ -124,7 +127,7 @@ export class Schedule {
     run.phase = 'running';
   }
 
-  /** An attempt of this sweep ended. */
+  /** Records how an attempt of this sweep ended. */
   ended(name: string, end: AttemptEnd): Notice[] {
     const run = this.#run(name);
     if (run.phase !== 'running') throw new InternalError(`${name} ended while it was ${run.phase}`);
@@ -141,8 +144,8 @@ export class Schedule {
     }
   }
 
-  /** Another process turned out to hold a run that was started. */
-  heldElsewhere(name: string, holder: string): void {
+  /** Records that another process holds a run that was to start. */
+  claimedElsewhere(name: string, holder: string): void {
     const run = this.#run(name);
     run.phase = 'elsewhere';
     run.reason = holder;
@@ -157,7 +160,7 @@ export class Schedule {
     return this.#halted;
   }
 
-  /** Whether nothing is under way and nothing will start. */
+  /** Whether nothing is running and nothing will start. */
   get done(): boolean {
     if (this.names('running').length > 0) return false;
     return this.#halted || (this.names('elsewhere').length === 0 && this.startable().next().done === true);
@@ -167,12 +170,12 @@ export class Schedule {
     return this.#run(name).phase;
   }
 
-  /** Why a run is in its phase, if there is more to say. */
+  /** Why a run is in its phase. Null if there is nothing to add. */
   reason(name: string): string | null {
     return this.#run(name).reason;
   }
 
-  /** The runs in a phase; queued ones in the order in which they will run. */
+  /** The runs in a phase. Queued runs are in the order in which they will run. */
   names(phase: Phase): string[] {
     return [...this.#runs.values()]
       .filter((run) => run.phase === phase)
@@ -184,7 +187,7 @@ export class Schedule {
     return [...this.#runs.values()].map((run) => run.job);
   }
 
-  #find(run: Tracked, found: RunFolderState): Notice[] {
+  #updateRun(run: Tracked, found: RunFolderState): Notice[] {
     switch (found.kind) {
       case 'finished':
         run.phase = 'finished';
@@ -194,7 +197,7 @@ export class Schedule {
         run.reason = found.holder;
         return [];
       case 'open':
-        // A run that failed under another process while this sweep was watching is this sweep's to retry.
+        // If a run failed in another process while this sweep was watching, this sweep retries it.
         if (run.phase === 'elsewhere' && found.failed !== null) {
           return this.#failed(run, { kind: 'failed', reason: found.failed, mayRetry: true });
         }
@@ -219,7 +222,7 @@ export class Schedule {
     return [{ kind: 'gave_up', name: run.job.name, reason: end.reason }, ...this.#block(run)];
   }
 
-  /** Blocks everything that starts from a run that will not finish. */
+  /** Blocks all descendants of a run that will not finish. */
   #block(run: Tracked): Notice[] {
     const notices: Notice[] = [];
     const visit = (parent: Tracked): void => {
@@ -239,7 +242,7 @@ export class Schedule {
     if (this.#queue === null) {
       this.#queue = [...this.#runs.values()].filter((run) => run.phase === 'queued').sort((a, b) => a.turn - b.turn);
     }
-    // Runs started from its front need not be checked again.
+    // Runs that were started from the front need not be checked again.
     const first = this.#queue.findIndex((run) => run.phase === 'queued');
     if (first !== 0) this.#queue = first < 0 ? [] : this.#queue.slice(first);
     return this.#queue;

@@ -1,4 +1,4 @@
-/** Carries out a schedule: starts runs when there is room, reports their outcomes, and handles the sweep's stop. */
+/** Carries out a schedule: starts runs when there is room, reports their outcomes, and stops the sweep on request. */
 import type { LoadedConfig } from '../../config/load.js';
 import { EditrlError, InternalError, JudgeLimitError, must } from '../../core/errors.js';
 import type { DeviceKind, Placement } from '../machine/devices.js';
@@ -9,7 +9,7 @@ import type { PlannedJob, SizedJob } from './plan.js';
 /** Interval between checks of runs that other processes hold. */
 const POLL_MS = 500;
 
-/** Starts runs: the Launcher, or a fake one. */
+/** Starts runs. Implemented by the Launcher, and by a fake in tests. */
 export interface Runner {
   runWithoutParents(
     config: LoadedConfig,
@@ -17,35 +17,35 @@ export interface Runner {
   ): Promise<{ readonly kind: 'finished' | 'already_finished' | 'interrupted' }>;
 }
 
-/** Assigns room: DeviceSlots, or a fake. */
+/** Assigns room. Implemented by DeviceSlots, and by a fake in tests. */
 export interface Slots {
   /** Number of free slots. */
   free(kind: DeviceKind): number;
-  /** `bytes`: what it takes of the machine's memory. */
+  /** Acquires slots, or returns null. `bytes` is the run's share of the machine's memory. */
   tryAcquire(processes: number, kind: DeviceKind, bytes: number): Placement | null;
   release(placement: Placement): void;
 }
 
-/** What a sweep reads from run directories and writes into them. */
+/** Reads and changes run directories. */
 export interface RunWorld {
   inspect(config: LoadedConfig): RunFolderState;
-  /** Sets aside the folder of a run that failed with other settings; null if it has no such folder. */
+  /** Moves the folder of a run that failed with other settings aside. Null if there is no such folder. */
   setAsideOutdated(config: LoadedConfig): string | null;
 }
 
-/** A run under way. */
+/** A run in progress. */
 export interface RunningJob {
   readonly job: PlannedJob;
   readonly placement: Placement;
   readonly startedMs: number;
 }
 
-/** Why an attempt failed, for people. */
+/** Why an attempt failed, for the user. */
 export interface Failure {
   readonly reason: string;
   /** The last lines of the worker's log. */
   readonly lastLines: readonly string[];
-  /** What to do about it; null if unknown, or if the reason includes it. */
+  /** What to do about it. Null if unknown, or if the reason includes it. */
   readonly advice: string | null;
 }
 
@@ -58,15 +58,15 @@ export type SweepEvent =
   | Notice;
 
 /**
- * Shows the sweep. `begin` comes before any event, with the schedule and the runs under way, which stay live; no event comes after `end`. Remarks may
- * come before `begin` and after `end`.
+ * Shows the sweep. `begin` comes before any event and passes the schedule and the live map of running jobs. No event
+ * follows `end`. Remarks may come before `begin` and after `end`.
  */
 export interface SweepView {
   begin(schedule: Schedule, running: ReadonlyMap<string, RunningJob>): void;
-  tell(event: SweepEvent): void;
-  /** A message that belongs to no run. */
+  report(event: SweepEvent): void;
+  /** Shows a message that belongs to no run. */
   remark(sentence: string): void;
-  /** Harmless if called again. */
+  /** May be called more than once. */
   end(): void;
 }
 
@@ -74,7 +74,7 @@ export interface SweepOptions {
   readonly jobs: readonly SizedJob[];
   readonly retries: number;
   readonly failFast: boolean;
-  /** Maximum number of runs at once; null means as many as fit. */
+  /** Maximum number of runs at once. Null for as many as fit. */
   readonly maxParallel: number | null;
 }
 
@@ -83,28 +83,28 @@ export interface SweepServices {
   readonly slots: Slots;
   readonly world: RunWorld;
   readonly view: SweepView;
-  /** When aborted, runs checkpoint and stop, and nothing more starts. */
+  /** When aborted, runs checkpoint and stop, and no more runs start. */
   readonly stop: AbortSignal;
-  /** When aborted, runs end at once; the reason is a text for their states. `stop` is aborted, too. */
+  /** When aborted, runs end at once. The signal's reason is the text for their states. `stop` is aborted, too. */
   readonly kill: AbortSignal;
 }
 
-/** Runs a sweep to its end and returns its schedule, which says what became of each run. */
+/** Runs a sweep to its end and returns its schedule, which contains the outcome of each run. */
 export async function runSweep(options: SweepOptions, services: SweepServices): Promise<Schedule> {
   return new Sweep(options, services).run();
 }
 
-/** The schedule as it stands before anything is started. */
+/** The schedule before anything has started. */
 export function openSchedule(
   options: Omit<SweepOptions, 'maxParallel' | 'jobs'> & { readonly jobs: readonly PlannedJob[] },
   world: RunWorld,
 ): { schedule: Schedule; notices: Notice[] } {
   const schedule = new Schedule(options.jobs, options);
-  const notices = schedule.found(new Map(options.jobs.map((job) => [job.name, world.inspect(job.config)])));
+  const notices = schedule.update(new Map(options.jobs.map((job) => [job.name, world.inspect(job.config)])));
   return { schedule, notices };
 }
 
-/** Whether a slot of one of these kinds is free; if not, no run needs to be considered. */
+/** Whether a slot of one of these kinds is free. If not, no run needs to be considered. */
 export function hasRoom(slots: Pick<Slots, 'free'>, kinds: Iterable<DeviceKind>): boolean {
   return [...kinds].some((kind) => slots.free(kind) > 0);
 }
@@ -117,7 +117,7 @@ class Sweep {
   readonly #stopRuns = new AbortController();
   readonly #schedule: Schedule;
   readonly #before: readonly Notice[];
-  /** An error in the sweep itself, as opposed to in a run. */
+  /** An error in the sweep itself, not in a run. */
   #broken: { readonly error: unknown } | null = null;
 
   constructor(
@@ -147,7 +147,7 @@ class Sweep {
         await this.#waitForChange();
       }
     } catch (error) {
-      // Nothing that was started may be left running.
+      // No started run may be left running.
       this.#halt();
       await Promise.allSettled(this.#attempts.values());
       throw error;
@@ -163,7 +163,7 @@ class Sweep {
     this.#stopRuns.abort();
   }
 
-  /** In order, but a run without enough room lets smaller ones go first. */
+  /** Starts runs in order, but lets smaller runs pass one that lacks room. */
   #startRuns(): void {
     const limit = this.options.maxParallel ?? Number.POSITIVE_INFINITY;
     for (const { name } of this.#schedule.startable()) {
@@ -181,8 +181,8 @@ class Sweep {
     const running = { job, placement, startedMs: performance.now() };
     this.#schedule.started(job.name);
     this.#running.set(job.name, running);
-    this.services.view.tell({ kind: 'started', running });
-    // Kept for the loop to raise: if two attempts end in the same turn, only the first wakes it.
+    this.services.view.report({ kind: 'started', running });
+    // The loop raises the stored error. If two attempts end in the same turn, only the first wakes the loop.
     const attempt = this.#attempt(running).catch((error: unknown) => {
       this.#broken ??= { error };
     });
@@ -221,32 +221,32 @@ class Sweep {
   #reportEnd(running: RunningJob, end: AttemptEnd, failure: Failure | null): void {
     const { view } = this.services;
     const seconds = (performance.now() - running.startedMs) / 1000;
-    if (failure !== null) view.tell({ kind: 'failed', running, failure, seconds });
-    else if (end.kind === 'interrupted') view.tell({ kind: 'interrupted', running });
-    else view.tell({ kind: 'finished', running, seconds });
+    if (failure !== null) view.report({ kind: 'failed', running, failure, seconds });
+    else if (end.kind === 'interrupted') view.report({ kind: 'interrupted', running });
+    else view.report({ kind: 'finished', running, seconds });
   }
 
-  /** Whether a run did not start because another process was first. */
+  /** Whether a run did not start because another process had already started it. */
   #isElsewhere(job: PlannedJob): boolean {
     const found = this.services.world.inspect(job.config);
     if (found.kind !== 'elsewhere') return false;
-    this.#schedule.heldElsewhere(job.name, found.holder);
+    this.#schedule.claimedElsewhere(job.name, found.holder);
     this.#reportElsewhere(job.name);
     return true;
   }
 
-  /** Whether its worker died because somebody killed the run on purpose, as its directory then says. */
+  /** Whether the worker died because someone killed the run on purpose, according to its directory. */
   #wasStopped(job: PlannedJob): boolean {
     const found = this.services.world.inspect(job.config);
     return found.kind === 'open' && found.interrupted;
   }
 
   #reportElsewhere(name: string): void {
-    this.services.view.tell({ kind: 'elsewhere', name, holder: this.#schedule.reason(name) ?? '' });
+    this.services.view.report({ kind: 'elsewhere', name, holder: this.#schedule.reason(name) ?? '' });
   }
 
   #act(notices: readonly Notice[]): void {
-    for (const notice of notices) this.services.view.tell(notice);
+    for (const notice of notices) this.services.view.report(notice);
   }
 
   async #waitForChange(): Promise<void> {
@@ -263,11 +263,11 @@ class Sweep {
       const found = this.services.world.inspect(must(this.#jobs.get(name), name).config);
       if (found.kind !== 'elsewhere') free.set(name, found);
     }
-    this.#act(this.#schedule.found(free));
+    this.#act(this.#schedule.update(free));
   }
 }
 
-/** False for what a retry cannot change: a wrong config, a limit that is reached, or a bug in this program. */
+/** False if a retry cannot help: a wrong config, a limit that was reached, or a bug in editrl. */
 function mayRetry(error: unknown): boolean {
   if (error instanceof JudgeLimitError) return false;
   return error instanceof EditrlError && error.exitCode !== 2 && !(error instanceof InternalError);

@@ -1,6 +1,8 @@
 /**
- * One worker of a run: the program that a launcher starts once per rank. Rank 0 makes the run's data, trains and records; the others take part in its
- * process group. The launcher owns the run: it has claimed it and records failures. Modules needed only later are loaded later, so that the first log line comes soon.
+ * The program of one rank of a run.
+ * Rank 0 makes the run's data, trains and records. The other ranks take part in its process group. The launcher owns
+ * the run: it has claimed it, and it records failures. Modules that are needed later are loaded later, so that the
+ * first log line comes soon.
  */
 import { InternalError } from '../../core/errors.js';
 import { autoProvider } from '../../compute/onnx/cuda.js';
@@ -22,15 +24,15 @@ const HEARTBEAT_INTERVAL_MS = 1000;
 /** The exit code that shells report for a process ended by SIGTERM. */
 const ENDED = 143;
 
-/** Ranks wait this long for rank 0, which may have to make the data first, and waits for servers. */
+/** Milliseconds that ranks wait for rank 0, which may first make the data and wait for servers. */
 const MEETING_MS = 30 * 60_000;
 
 type Start = Extract<ToWorker, { kind: 'start' }>;
 
-/** What rank 0 knows and the other ranks need. */
+/** Facts that rank 0 sends to the other ranks. */
 interface LeaderFacts {
   readonly servers: RunServers;
-  /** As recorded, with the checkpoints that are used. */
+  /** The recorded parents, with the checkpoints in use. */
   readonly parents: readonly PlainObject[];
   readonly models: NonNullable<RecordedModels['models']>;
 }
@@ -43,18 +45,18 @@ class Worker {
     this.#serversAre = resolve;
     this.#noServers = reject;
   });
-  /** Why one of them will not answer any more. */
+  /** The error if a server will not answer any more. */
   #serverLost: Error | null = null;
   readonly #rank = Number(process.env['RANK'] ?? 0);
 
-  /** Listens to the launcher until the run has ended; this process ends with its launcher, however that ends. */
+  /** Handles messages of the launcher until the run has ended. This process ends whenever its launcher does. */
   listen(): void {
     process.on('disconnect', () => process.exit(1));
-    // Only rank 0 decides when to stop; it tells the others where.
+    // Only rank 0 decides when to stop, and tells the others at which point.
     for (const signal of this.#rank === 0 ? (['SIGINT', 'SIGTERM'] as const) : []) {
       process.on(signal, () => this.#stop.abort());
     }
-    // The code that waits for them reports the error; a run that ends earlier does not.
+    // Code that awaits the servers reports the error. A run that ends earlier must not raise it.
     this.#servers.catch(() => {});
     process.on('message', (message) => this.#receive(message as ToWorker));
     setInterval(() => send({ kind: 'heartbeat' }), HEARTBEAT_INTERVAL_MS).unref();
@@ -71,7 +73,7 @@ class Worker {
       case 'server_lost':
         this.#serverLost = unpackError(message.error);
         this.#noServers(this.#serverLost);
-        // Waiting for it would be in vain.
+        // No server will come up after this error.
         this.#stop.abort();
         return;
       case 'stop':
@@ -94,7 +96,7 @@ class Worker {
     process.exit(code);
   }
 
-  /** Rank 0 works on the run. */
+  /** Runs the training as rank 0. */
   async #lead({ config, run, threads, places }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads, places);
     const handle = RunHandle.borrow(RunPaths.of(settings), run);
@@ -131,7 +133,7 @@ class Worker {
       import('../models/wanted.js'),
     ]);
     const resolveRun = runResolver(settings.base_exp_dir, () => handle.record, pinParents(handle, log));
-    // Pinned before anything is made from them, and before the other ranks look.
+    // Pinned before any data is made from the parents, and before other ranks read them.
     for (const { run } of handle.record.parents) resolveRun({ run: String(run), config: '' });
     await openRecipeOf(settings).makeData(settings, resolveRun, (line) => log.logger.info(line));
     const servers = await this.#serversOrStop();
@@ -164,7 +166,10 @@ class Worker {
     return end.kind;
   }
 
-  /** The addresses of the run's servers; null if the run is asked to stop before they are up: loading a model may take half an hour. */
+  /**
+   * The addresses of the run's servers. Null if a stop is requested before they are up, because loading a model may
+   * take half an hour.
+   */
   #serversOrStop(): Promise<RunServers | null> {
     const { signal } = this.#stop;
     const stopped = new Promise<null>((resolve) => {
@@ -174,11 +179,11 @@ class Worker {
     return Promise.race([this.#servers, stopped]);
   }
 
-  /** The other ranks compute what rank 0 says, and own nothing. */
+  /** Runs the other ranks, which follow rank 0 and own nothing. */
   async #follow({ config, run, threads, places }: Start): Promise<RunKind> {
     const settings = withThreads(config.settings, threads, places);
-    const { group, told } = await this.#meet(null, servedWithin(settings));
-    if (told === null) return 'interrupted';
+    const { group, facts } = await this.#meet(null, servedWithin(settings));
+    if (facts === null) return 'interrupted';
     const [{ evaluateRun, trainRun }, { recipeOpening }, { runResolver }] = await Promise.all([
       import('../../train/worker.js'),
       import('../../recipes/open.js'),
@@ -187,8 +192,8 @@ class Worker {
     const paths = RunPaths.of(settings);
     const log = openRunLog({ paths, attempt: run.attempt, rank: this.#rank, terminal: null });
     try {
-      const resolveRun = runResolver(settings.base_exp_dir, () => told);
-      const { servers } = told;
+      const resolveRun = runResolver(settings.base_exp_dir, () => facts);
+      const { servers } = facts;
       const services = { group, handle: null, log, resolveRun, ...servers, stop: this.#stop.signal };
       const recipe = recipeOpening(settings);
       const { evaluation } = config;
@@ -206,29 +211,32 @@ class Worker {
     }
   }
 
-  /** Joins the ranks; rank 0 tells the others what they take part in, null when nothing is left to do; the others wait for its servers, too. */
+  /**
+   * Joins the ranks. Rank 0 broadcasts its facts, or null when nothing is left to do. The others wait as long as rank 0
+   * waits for servers.
+   */
   async #meet(
     known: LeaderFacts | null,
     servedWithinS = 0,
-  ): Promise<{ group: ProcessGroup; told: LeaderFacts | null }> {
+  ): Promise<{ group: ProcessGroup; facts: LeaderFacts | null }> {
     const { openProcessGroup } = await import('../../core/group/process_group.js');
     const group = await openProcessGroup(process.env, { timeoutMs: MEETING_MS + 1000 * servedWithinS });
-    return { group, told: await group.broadcast(known) };
+    return { group, facts: await group.broadcast(known) };
   }
 }
 
-/** The reward's own models run on its GPU if one is named and there is an engine for it. */
+/** The reward's own models run on its GPU, if the settings name one and there is an engine for it. */
 function rewardPlace({ reward: device }: NonNullable<Start['places']> = {}): Pick<TrainingContext, 'rewardSession'> {
   return device === undefined || autoProvider() === 'cpu' ? {} : { rewardSession: { provider: 'cuda', device } };
 }
 
-/** Seconds within which the servers that are started with a run have to be up. */
+/** Seconds within which the run's own servers have to be up. */
 function servedWithin(settings: TrainedSettings): number {
   const serves = [recipeOf(settings).sampler(settings)?.engine.serve, trainerServeOf(settings)];
   return serves.reduce((sum, serve) => sum + (serve?.start_timeout_s ?? 0), 0);
 }
 
-/** Replaces "all cores" by a share of them, and gives each part's engine its GPU. */
+/** Replaces "all cores" by this rank's share, and assigns its GPU to each part's engine. */
 function withThreads(settings: RunSettings, threads: number, places: Start['places'] = {}): TrainedSettings {
   if (!isTrainable(settings)) throw new InternalError("another trainer's run reached this program's own");
   return withEngines(settings, (engine, key) => {
@@ -241,7 +249,9 @@ function withThreads(settings: RunSettings, threads: number, places: Start['plac
   });
 }
 
-/** Pins the checkpoints of other runs that a run uses, and warns if one is not the newest because that is not whole. */
+/**
+ * Pins the parents' checkpoints that a run uses, and warns if the newest one is incomplete and an older one is used.
+ */
 function pinParents(handle: RunHandle, log: RunLog): (run: string, checkpoint: WholeCheckpoint) => void {
   return (run, checkpoint) => {
     handle.noteParent(run, checkpoint);
@@ -259,7 +269,7 @@ function send(message: FromWorker): void {
   process.send?.(message);
 }
 
-/** Resolves when the message has been sent to the launcher, so that ending does not lose it. */
+/** Resolves once the message has been sent to the launcher, so that it is not lost when this process ends. */
 function sendAndWait(message: FromWorker): Promise<void> {
   return new Promise((resolve) => {
     if (process.send === undefined) throw new InternalError('a worker was started without a channel to its launcher');

@@ -1,4 +1,4 @@
-/** Messages between a launcher and its own workers over their channel. Everything is plain JSON. */
+/** Messages between a launcher and its own workers. Everything is plain JSON. */
 import type { LoadedConfig } from '../../config/load.js';
 import {
   CheckpointError,
@@ -23,10 +23,10 @@ import type { ServerAddress, StartedTrainer } from '../../train/context.js';
 import type { PlacedPart } from '../machine/placement.js';
 import { memoryAdvice } from '../processes/failure.js';
 
-/** How a run ended that did not fail. */
+/** How a run ended if it did not fail. */
 export type RunKind = 'finished' | 'already_finished' | 'interrupted';
 
-/** Addresses of a run's servers; null for those it does not have. */
+/** Addresses of a run's servers. Null for servers that it does not have. */
 export interface RunServers {
   readonly judge: JudgeAddress | null;
   /** A sampling server that was started with the run. */
@@ -39,19 +39,19 @@ export type ToWorker =
   | {
       readonly kind: 'start';
       readonly config: LoadedConfig;
-      /** The run, which the launcher has claimed; rank 0 works on it. */
+      /** The run, which the launcher has claimed. Rank 0 uses it. */
       readonly run: LentRun;
-      /** CPU threads of this rank; 0 means all. */
+      /** CPU threads of this rank. 0 means all. */
       readonly threads: number;
-      /** Which of the visible GPUs computes which part; absent if the settings do not say. */
+      /** The visible GPU of each part. Absent if the settings name none. */
       readonly places?: Partial<Record<PlacedPart, number>>;
     }
   | { readonly kind: 'servers'; readonly servers: RunServers }
-  /** One of its servers is not there, or, after `servers`, will not be there any more. To rank 0, as `servers`. */
+  /** A server did not start, or ended after `servers`. Sent to rank 0 like `servers`. */
   | { readonly kind: 'server_lost'; readonly error: ErrorMessage }
-  /** Checkpoint and end. */
+  /** Save a checkpoint and end. */
   | { readonly kind: 'stop' }
-  /** End at once: another rank has failed. */
+  /** End at once, because another rank has failed. */
   | { readonly kind: 'end' };
 
 export type FromWorker =
@@ -69,7 +69,7 @@ export interface ErrorMessage {
   readonly stack?: string;
 }
 
-/** The error that a rank raises when another one abandons it: the other rank's error says more. */
+/** The error of a rank that another rank has abandoned. The other rank's error is more useful. */
 export const PEER_LOST = 'ProcessGroupError';
 
 type ErrorClass = new (message: string, details?: ErrorDetails) => EditrlError;
@@ -89,7 +89,7 @@ const CLASSES: Readonly<Record<string, ErrorClass>> = {
   [PEER_LOST]: RunError,
 };
 
-/** `rank`: the rank of the worker that packs it, mentioned if memory ran out there. */
+/** Packs an error for another process. The message includes `rank`, the rank of this worker, if memory ran out. */
 export function packError(error: unknown, rank: number | null = null): ErrorMessage {
   if (!(error instanceof Error)) return { name: 'Error', message: String(error) };
   const { stack } = error;
@@ -101,7 +101,7 @@ type ErrorFields = Pick<ErrorMessage, 'name' | 'message' | 'where' | 'next'>;
 function detailsOf(error: Error): ErrorFields {
   const { name, message } = error;
   const few = saysTooManyFiles(error) ? openFilesAdvice() : undefined;
-  // As an error with advice: an error without advice would be shown with a stack trace.
+  // Packed as an error with advice, because other errors are shown with a stack trace.
   if (!(error instanceof EditrlError)) {
     return few === undefined ? { name, message } : { name: 'RunError', message, next: few };
   }
@@ -114,7 +114,7 @@ function detailsOf(error: Error): ErrorFields {
   };
 }
 
-/** The name of its class, or of the nearest class above it that the other process makes again. */
+/** The name of the error's class, or of the nearest superclass that the other process can create. */
 function revivableName(error: EditrlError): string {
   for (let at: unknown = error.constructor; typeof at === 'function'; at = Object.getPrototypeOf(at)) {
     if (Object.hasOwn(CLASSES, at.name)) return at.name;
@@ -122,7 +122,7 @@ function revivableName(error: EditrlError): string {
   return error.name;
 }
 
-/** An error with advice for the engine's or the runtime's message about a failed allocation; null for any other error. */
+/** An error with advice for a failed allocation in the engine or the runtime. Null for any other error. */
 function outOfMemoryError(error: Error, rank: number | null): ErrorFields | null {
   if (error instanceof EditrlError && !(error instanceof EngineError)) return null;
   const next = memoryAdvice(error.message);
@@ -131,7 +131,7 @@ function outOfMemoryError(error: Error, rank: number | null): ErrorFields | null
   return { name: 'EngineError', message: `${who}ran out of memory: ${error.message}`, next };
 }
 
-/** The same error in this process: its class, message, place and advice, and the other process's stack. */
+/** Recreates the error in this process: its class, message, place and advice, and the other process's stack. */
 export function unpackError(packed: ErrorMessage): Error {
   const details = {
     ...(packed.where === undefined ? {} : { where: packed.where }),

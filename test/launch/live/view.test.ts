@@ -206,14 +206,14 @@ describe('a sweep', () => {
     const shown = new PlainView((text) => (out += text));
     const view = new SweepReporter('x', shown);
     view.begin(schedule, new Map([['x__a', running]]));
-    view.tell({ kind: 'started', running });
+    view.report({ kind: 'started', running });
     shown.workerLine('x__a', 'starting x__a in /nowhere/x__a');
     shown.workerLine('x__a', 'warning: hack alarm: edge_density is 0.4');
     const failure = { reason: 'rank 0 was ended by SIGKILL', lastLines: ['step 1', 'step \u001b[2J'], advice: null };
-    view.tell({ kind: 'failed', running, failure, seconds: 3 });
-    view.tell({ kind: 'gave_up', name: 'x__a', reason: failure.reason });
-    view.tell({ kind: 'gave_up', name: 'x__b', reason: 'other settings' });
-    view.tell({ kind: 'finished', running, seconds: 4 });
+    view.report({ kind: 'failed', running, failure, seconds: 3 });
+    view.report({ kind: 'gave_up', name: 'x__a', reason: failure.reason });
+    view.report({ kind: 'gave_up', name: 'x__b', reason: 'other settings' });
+    view.report({ kind: 'finished', running, seconds: 4 });
     view.end();
     expect(out.split('\n')).toEqual([
       'x: 0 of 2 finished, 2 queued',

@@ -3,7 +3,7 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
 import { vi } from 'vitest';
-import { urlOfJson, type Reached, type ServerSpecification } from '../../../src/launch/servers/managed.js';
+import { urlOfJson, type Readiness, type ServerSpecification } from '../../../src/launch/servers/managed.js';
 import { freePort } from '../../../src/launch/processes/supervise.js';
 
 /**
@@ -43,13 +43,13 @@ export class KeptProgram {
   }
 
   /** What starts it, with an address of some kind. */
-  async specification(kind: Reached['kind']): Promise<ServerSpecification> {
+  async specification(kind: Readiness['kind']): Promise<ServerSpecification> {
     const reached = await ways[kind]();
     return {
       name: 'the judge',
       where: 'reward.endpoint',
       next: 'Look at it.',
-      reached,
+      readiness: reached,
       command: (port) => [process.execPath, this.path, '--port', String(port)],
       startTimeoutS: 30,
       shownLines: 5,
@@ -78,12 +78,12 @@ export class KeptProgram {
   }
 }
 
-const ways: { readonly [K in Reached['kind']]: () => Promise<Reached> } = {
+const ways: { readonly [K in Readiness['kind']]: () => Promise<Readiness> } = {
   printed: () => Promise.resolve({ kind: 'printed', urlIn: urlOfJson }),
-  asked: async () => ({
-    kind: 'asked',
+  probed: async () => ({
+    kind: 'probed',
     port: await freePort(),
-    ask: async (url, _token, over) => {
+    probe: async (url, _token, over) => {
       while (!over.aborted && (await ask(url).catch(() => null)) === null) {
         await new Promise((resolve) => setTimeout(resolve, 5));
       }

@@ -2,7 +2,7 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { ConfigError, EndpointError } from '../../../src/core/errors.js';
 import { Guardian } from '../../../src/launch/processes/guardian.js';
-import { ManagedServer, type Reached } from '../../../src/launch/servers/managed.js';
+import { ManagedServer, type Readiness } from '../../../src/launch/servers/managed.js';
 import { ManualClock } from '../../core/manual_clock.js';
 import { testFolders } from '../../support/folder.js';
 import { answer, ask, KeptProgram, until } from './kept_program.js';
@@ -15,7 +15,7 @@ afterEach(async () => {
   for (const server of closing.splice(0)) await server.close();
 });
 
-function prepare(kind: Reached['kind']) {
+function prepare(kind: Readiness['kind']) {
   const program = new KeptProgram(folder());
   const clock = new ManualClock();
   const said: string[] = [];
@@ -36,7 +36,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-describe.each(['printed', 'asked'] as const)('a server whose address is %s', (kind) => {
+describe.each(['printed', 'probed'] as const)('a server whose address is %s', (kind) => {
   it('is up when its start returns, and answers again at its address once it was killed', async () => {
     const { program, clock, said, start } = prepare(kind);
     const { url } = await start();

@@ -103,7 +103,7 @@ describe('the script of an array', () => {
     expect(code).toBe(130);
   });
 
-  it('goes back into the queue when the cell was asked before it listened', () => {
+  it('goes back into the queue when the signal came before the cell handled signals', () => {
     const { code, out } = play('touch ready; exec sleep 60', 'USR1');
     expect(out).toContain('scontrol requeue 12_3\n');
     expect(code).toBe(143);

@@ -118,7 +118,7 @@ export class FakeView implements SweepView {
   ended = 0;
 
   begin(): void {}
-  tell(event: SweepEvent): void {
+  report(event: SweepEvent): void {
     this.events.push(event);
   }
   remark(): void {}

@@ -45,17 +45,17 @@ describe('order', () => {
       ['b', { kind: 'elsewhere', holder: 'process 1' }],
       ['c', { kind: 'open', failed: null, interrupted: false }],
     ];
-    expect(schedule.found(new Map(states))).toEqual([]);
+    expect(schedule.update(new Map(states))).toEqual([]);
     expect(startable(schedule)).toEqual([]);
     expect(schedule.done).toBe(false);
-    schedule.found(new Map<string, RunFolderState>([['b', { kind: 'finished' }]]));
+    schedule.update(new Map<string, RunFolderState>([['b', { kind: 'finished' }]]));
     expect(startable(schedule)).toEqual(['c']);
   });
 
   it('takes over a run that another process left unfinished', () => {
     const schedule = scheduleOf([job('a')]);
-    schedule.found(new Map<string, RunFolderState>([['a', { kind: 'elsewhere', holder: 'process 1' }]]));
-    schedule.found(new Map<string, RunFolderState>([['a', { kind: 'open', failed: null, interrupted: false }]]));
+    schedule.update(new Map<string, RunFolderState>([['a', { kind: 'elsewhere', holder: 'process 1' }]]));
+    schedule.update(new Map<string, RunFolderState>([['a', { kind: 'open', failed: null, interrupted: false }]]));
     expect(startable(schedule)).toEqual(['a']);
   });
 });
@@ -93,7 +93,7 @@ describe('failures', () => {
       ['a', { kind: 'finished' }],
       ['b', { kind: 'open', failed: null, interrupted: false }],
     ];
-    schedule.found(new Map(states));
+    schedule.update(new Map(states));
     expect(['p', 'a', 'b'].map((name) => schedule.phase(name))).toEqual(['failed', 'finished', 'blocked']);
   });
 
