@@ -14,7 +14,7 @@ from pathlib import Path
 
 import diffusers
 import torch
-from diffusers import FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel
+from diffusers import Flux2KleinPipeline, Flux2Transformer2DModel, FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel
 from safetensors.torch import save_file
 
 ROOT = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "flow" / "fixtures"
@@ -23,6 +23,10 @@ FLUX = dict(**SIZES, in_channels=9, out_channels=6, num_single_layers=2, pooled_
 SD3 = dict(
     num_layers=3, attention_head_dim=8, num_attention_heads=2, caption_projection_dim=16, joint_attention_dim=10, pooled_projection_dim=7,
     in_channels=3, out_channels=3, patch_size=2, sample_size=8, pos_embed_max_size=7,
+)
+FLUX2 = dict(
+    num_layers=2, num_single_layers=2, attention_head_dim=12, num_attention_heads=2, joint_attention_dim=10, axes_dims_rope=(2, 2, 4, 4),
+    in_channels=6, mlp_ratio=1.3, rope_theta=50,
 )
 BATCH, ROWS, COLUMNS, TEXT = 2, 3, 4, 5
 IP_WIDTH, IP_TOKENS, IP_SCALE = 11, 4, 0.7
@@ -37,6 +41,9 @@ MODELS = {
     "sd3": (SD3Transformer2DModel, SD3, False, "10GB"),
     "sd3_medium": (SD3Transformer2DModel, dict(SD3, qk_norm="rms_norm", dual_attention_layers=(0, 1)), False, "10GB"),
     "qwen_clean": (QwenImageTransformer2DModel, dict(**SIZES, in_channels=12, out_channels=3, patch_size=2, zero_cond_t=True), False, "10GB"),
+    "flux2": (Flux2Transformer2DModel, dict(**FLUX2, guidance_embeds=False), False, "10GB"),
+    "flux2_guidance": (Flux2Transformer2DModel, dict(FLUX2, num_layers=1, num_single_layers=1, guidance_embeds=True), False, "10GB"),
+    "flux2_joint": (Flux2Transformer2DModel, dict(FLUX2, num_layers=1, num_single_layers=0, guidance_embeds=False), False, "10GB"),
 }
 
 
@@ -78,6 +85,10 @@ def call(model, inputs: dict) -> torch.Tensor:
         return tokens(model(**common, pooled_projections=inputs["pooled"])[0])
     if isinstance(model, QwenImageTransformer2DModel):
         return model(**common, img_shapes=[[(1, ROWS, COLUMNS)]] * BATCH)[0]
+    if isinstance(model, Flux2Transformer2DModel):
+        texts = Flux2KleinPipeline._prepare_text_ids(inputs["text"])
+        images = Flux2KleinPipeline._prepare_latent_ids(torch.zeros(BATCH, 1, ROWS, COLUMNS))
+        return model(**common, guidance=inputs.get("guidance"), img_ids=images, txt_ids=texts)[0]
     ids = torch.zeros(ROWS, COLUMNS, 3)
     ids[..., 1] = torch.arange(ROWS)[:, None]
     ids[..., 2] = torch.arange(COLUMNS)[None]
@@ -121,7 +132,7 @@ def main() -> None:
             "text": torch.randn(BATCH, TEXT, settings["joint_attention_dim"]),
             "sigma": torch.tensor([0.8125, 0.25]),
         }
-        if kind is not QwenImageTransformer2DModel:
+        if "pooled_projection_dim" in settings:
             inputs["pooled"] = torch.randn(BATCH, settings["pooled_projection_dim"])
         if settings.get("guidance_embeds"):
             inputs["guidance"] = torch.tensor([3.5, 1.0])

@@ -23,7 +23,7 @@ export interface LoadedFlowTransformer {
 /**
  * Matrices for which `heldOf` returns float16 are `HalfTensor`s. Raises CheckpointError for a folder without config or
  * weights, an unsupported class, the first tensor that is missing, has another shape, or exceeds the range of its
- * precision, and, for Stable Diffusion 3, unused tensors.
+ * precision, and, for Stable Diffusion 3 and FLUX.2, unused tensors.
  */
 export function openFlowTransformer(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
   const config = describeFlowTransformer(folder);
@@ -37,11 +37,16 @@ export function checkFlowTransformer(folder: string): FlowTransformerConfig {
   return config;
 }
 
-/** Otherwise a second attention in a block that config.json does not list would be ignored. */
+/**
+ * Without a look at all tensors, a second attention in a block that config.json of Stable Diffusion 3 does not list
+ * would be ignored, and biases of FLUX.2, whose config.json has no word for them.
+ */
 function filesOf(folder: string, config: FlowTransformerConfig): TensorFiles {
   const files = tensorFiles(folder);
   const known = flowParameters(config);
-  if (config.architecture === 'sd3') rejectUnread(folder, files, (name) => known.has(name));
+  if (config.architecture === 'sd3' || config.architecture === 'flux2') {
+    rejectUnread(folder, files, (name) => known.has(name));
+  }
   return files;
 }
 

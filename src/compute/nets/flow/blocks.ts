@@ -6,23 +6,27 @@
 import { add, concat, gelu, mul, reshape, rmsNormalization, slice } from '../../graph/build.js';
 import type { Value } from '../../graph/ir.js';
 import { attendAll } from '../decoder/attention.js';
-import { layerNorm, linear } from '../layers.js';
+import { layerNorm, linear, swiglu } from '../layers.js';
 import type { Adapter } from '../lora.js';
-import { gated, modulatedNorm, type Modulation, modulations, type StreamConditioning } from './conditioning.js';
-import type { IpAdapterConfig, JointForm } from './config.js';
+import {
+  gated,
+  type Layers,
+  modulatedNorm,
+  type Modulation,
+  modulations,
+  type StreamConditioning,
+} from './conditioning.js';
+import type { FeedForwardForm, IpAdapterConfig, JointForm } from './config.js';
 import { type HeadSizes, StreamHeads } from './heads.js';
 import {
   type AttentionNames,
-  type FlowNames,
   IP_KEY,
   IP_NORM,
   IP_PROJECTION,
   IP_VALUE,
   jointBlock,
-  MLP_RATIO,
   ownAttention,
   singleBlock,
-  singleNames,
   type StreamNames,
 } from './parameters.js';
 import type { Compared } from './positions.js';
@@ -69,10 +73,18 @@ export class ImagePrompt {
 /** Epsilon of the norms of queries and keys. */
 const EPS = 1e-6;
 
+/** The modulations of a kind of blocks, each with its vectors in the order of one block. */
+export interface SharedModulations {
+  readonly image: readonly Modulation[];
+  readonly text: readonly Modulation[];
+  /** Empty for a model without single blocks. */
+  readonly single: readonly Modulation[];
+}
+
 /** Inputs that all blocks share. */
-export interface BlockContext {
-  readonly names: FlowNames;
+export interface BlockContext extends Layers {
   readonly sizes: HeadSizes;
+  readonly feedForward: FeedForwardForm;
   readonly textTokens: number;
   /** Mask of the scores over the whole sequence, [B, 1, 1, S]; null for none. */
   readonly mask: Value | null;
@@ -87,8 +99,9 @@ export interface BlockContext {
   readonly conditioning: StreamConditioning;
   /** The source of the image's modulations. */
   readonly imageConditioning: StreamConditioning;
+  /** Null if each block makes its own modulations. */
+  readonly shared: SharedModulations | null;
   readonly prompt: ImagePrompt | null;
-  readonly adapter: Adapter | undefined;
 }
 
 /** Tokens of both streams, [B, N, W] and [B, T, W]; text is null if no later layer reads it. */
@@ -111,19 +124,32 @@ function tokensOf(net: BlockContext, rows: Value): Value {
 
 /** Rows to heads [B, H, T, D] by a layer. `norm` names the layer that normalizes each head, if the model has it. */
 function project(net: BlockContext, rows: Value, layer: string, norm: string | null, heads: StreamHeads): Value {
-  const { sizes, adapter } = net;
-  const projected = linear(rows, layer, widthOf(net), true, adapter);
+  return headsOf(net, linear(rows, layer, widthOf(net), net.biases, net.adapter), norm, heads);
+}
+
+/** Projected rows to heads, as `project`. */
+function headsOf(net: BlockContext, projected: Value, norm: string | null, heads: StreamHeads): Value {
+  const { sizes } = net;
   if (norm === null || !net.normsHeads) return heads.split(projected);
-  const perHead = reshape(projected, [rows.shape[0] * sizes.heads, sizes.depth]);
-  const weight = rows.graph.parameter(`${norm}.weight`, [sizes.depth]);
+  const perHead = reshape(projected, [projected.shape[0] * sizes.heads, sizes.depth]);
+  const weight = projected.graph.parameter(`${norm}.weight`, [sizes.depth]);
   return heads.split(reshape(rmsNormalization(perHead, weight, EPS), projected.shape));
 }
 
-/** down(gelu(up(rows))). */
+/** By the activation: from rows [N, up] to [N, inner]. */
+const activations: Readonly<Record<FeedForwardForm['activation'], (rows: Value) => Value>> = {
+  gelu,
+  swiglu: (rows) => {
+    const [, width] = rows.shape;
+    return swiglu(slice(rows, 1, 0, width / 2), slice(rows, 1, width / 2, width));
+  },
+};
+
+/** down(activation(up(rows))). */
 function feedForward(net: BlockContext, rows: Value, up: string, down: string): Value {
-  const width = widthOf(net);
-  const inner = gelu(linear(rows, up, MLP_RATIO * width, true, net.adapter));
-  return linear(inner, down, width, true, net.adapter);
+  const { feedForward: form, biases, adapter } = net;
+  const inner = activations[form.activation](linear(rows, up, form.up, biases, adapter));
+  return linear(inner, down, widthOf(net), biases, adapter);
 }
 
 /**
@@ -148,8 +174,10 @@ function enter(
   heads: StreamHeads,
   form: keyof typeof vectorCounts = 'whole',
 ): Entered {
-  const conditioning = names === net.names.image ? net.imageConditioning : net.conditioning;
-  const vectors = modulations(conditioning, `${block}.${names.modulation}`, vectorCounts[form], net.adapter);
+  const stream = names === net.names.image ? 'image' : 'text';
+  const conditioning = stream === 'image' ? net.imageConditioning : net.conditioning;
+  const vectors =
+    net.shared?.[stream] ?? modulations(conditioning, `${block}.${names.modulation}`, vectorCounts[form], net);
   // A text that provides only keys and values has its scale before its shift.
   const [shift, scale] = form === 'keys' ? [vectors[1], vectors[0]] : vectors;
   const normalized = rowsOf(modulatedNorm(tokens, shift, scale));
@@ -180,7 +208,7 @@ function withAttended(
   { out }: AttentionNames,
   gate: Modulation,
 ): Value {
-  const rows = linear(attended, `${block}.${out}`, widthOf(net), true, net.adapter);
+  const rows = linear(attended, `${block}.${out}`, widthOf(net), net.biases, net.adapter);
   return add(tokens, gated(tokensOf(net, rows), gate));
 }
 
@@ -249,28 +277,64 @@ export function applyJointBlock(
   return { image: x, text: leave(net, block, text, net.text.join(mixed, 0), names.text, ofText.modulations) };
 }
 
+/** A single block between its normalized tokens and its attention. */
+interface SingleEntered {
+  readonly queries: Value;
+  readonly keys: Value;
+  readonly values: Value;
+  /** [rows, inner] of the feed-forward layer, after its activation. */
+  readonly inner: Value;
+}
+
+/** Queries and the feed-forward layer are only computed for the tokens from `first` on, if they have layers of their own. */
+function enterSingle(net: BlockContext, block: string, normalized: Value, first: number): SingleEntered {
+  const { names, feedForward: form, biases, adapter } = net;
+  const { into, queryNorm, keyNorm } = names.single;
+  const width = widthOf(net);
+  const kept = first === 0 ? net.all : net.image;
+  const activation = activations[form.activation];
+  const at = (part: string): string => `${block}.${part}`;
+  const all = rowsOf(normalized);
+  if (typeof into !== 'string') {
+    const rows = rowsOf(slice(normalized, 1, first, normalized.shape[1]));
+    return {
+      queries: project(net, rows, at(into.query), at(queryNorm), kept),
+      keys: project(net, all, at(into.key), at(keyNorm), net.all),
+      values: project(net, all, at(into.value), null, net.all),
+      inner: activation(linear(rows, at(into.up), form.up, biases, adapter)),
+    };
+  }
+  const projected = linear(all, at(into), 3 * width + form.up, biases, adapter);
+  const part = (from: number, to: number): Value => slice(projected, 1, from, to);
+  const keptPart = (from: number, to: number): Value => {
+    const tokens = tokensOf(net, part(from, to));
+    return rowsOf(slice(tokens, 1, first, tokens.shape[1]));
+  };
+  return {
+    queries: headsOf(net, keptPart(0, width), at(queryNorm), kept),
+    keys: headsOf(net, part(width, 2 * width), at(keyNorm), net.all),
+    values: headsOf(net, part(2 * width, 3 * width), null, net.all),
+    inner: activation(keptPart(3 * width, 3 * width + form.up)),
+  };
+}
+
 /**
- * One single block over [B, S, W]: x + gate out([attended, gelu(up(norm(x)))]). The last one computes only the image's
- * tokens, [B, N, W].
+ * One single block over [B, S, W]: x + gate out([attended, activation(up(norm(x)))]). The last one computes only the
+ * image's tokens, [B, N, W].
  */
 export function applySingleBlock(net: BlockContext, index: number, x: Value, isLast: boolean): Value {
   const block = singleBlock(index);
-  const { compared, textTokens, adapter } = net;
-  const at = (part: keyof typeof singleNames): string => `${block}.${singleNames[part]}`;
-  const [shift, scale, gate] = modulations(net.conditioning, at('modulation'), 3, adapter);
-  const normalized = modulatedNorm(x, shift, scale);
-  const all = rowsOf(normalized);
+  const { compared, textTokens, names, biases, adapter } = net;
+  const [shift, scale, gate] =
+    net.shared?.single ?? modulations(net.conditioning, `${block}.${names.single.modulation}`, 3, net);
   const first = isLast ? textTokens : 0;
-  const kept = (tokens: Value): Value => slice(tokens, 1, first, tokens.shape[1]);
-  const heads = isLast ? net.image : net.all;
-  const rows = rowsOf(kept(normalized));
-  const mixed = attendAll(compared.queries(project(net, rows, at('query'), at('queryNorm'), heads), first), {
-    keys: compared.keys(project(net, all, at('key'), at('keyNorm'), net.all), 0),
-    values: project(net, all, at('value'), null, net.all),
+  const { queries, keys, values, inner } = enterSingle(net, block, modulatedNorm(x, shift, scale), first);
+  const mixed = attendAll(compared.queries(queries, first), {
+    keys: compared.keys(keys, 0),
+    values,
     mask: net.mask,
   });
-  const width = widthOf(net);
-  const inner = gelu(linear(rows, at('up'), MLP_RATIO * width, true, adapter));
-  const out = linear(concat([heads.join(mixed, 0), inner], 1), at('out'), width, true, adapter);
-  return add(kept(x), gated(tokensOf(net, out), gate));
+  const attended = (isLast ? net.image : net.all).join(mixed, 0);
+  const out = linear(concat([attended, inner], 1), `${block}.${names.single.out}`, widthOf(net), biases, adapter);
+  return add(slice(x, 1, first, x.shape[1]), gated(tokensOf(net, out), gate));
 }

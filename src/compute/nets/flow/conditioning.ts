@@ -6,7 +6,7 @@ import { add, concat, cos, layerNormalization, mul, reshape, sin, slice } from '
 import type { Value } from '../../graph/ir.js';
 import { linear, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
-import { GUIDANCE, POOLED, SINUSOIDS, TIME } from './parameters.js';
+import { type FlowNames, POOLED, SINUSOIDS } from './parameters.js';
 
 /** The factor of noise levels and guidance before their sinusoids. */
 const UNIT = 1000;
@@ -21,15 +21,23 @@ export interface Conditions {
   readonly pooled: Value | null;
 }
 
+/** The layers of a model, as far as modulation needs them. */
+export interface Layers {
+  readonly names: FlowNames;
+  /** Whether they have biases. */
+  readonly biases: boolean;
+  readonly adapter: Adapter | undefined;
+}
+
 /** The sum of two layers each over noise level, guidance and summary: [B, width]. */
-export function conditioning(conditions: Conditions, width: number, adapter: Adapter | undefined): Value {
+export function conditioning(conditions: Conditions, width: number, { names, biases, adapter }: Layers): Value {
   const embed = (x: Value, name: string): Value => {
-    const inner = silu(linear(x, `${name}.linear_1`, width, true, adapter));
-    return linear(inner, `${name}.linear_2`, width, true, adapter);
+    const inner = silu(linear(x, `${name}.linear_1`, width, biases, adapter));
+    return linear(inner, `${name}.linear_2`, width, biases, adapter);
   };
   const { sigma, guidance, pooled } = conditions;
-  const parts = [embed(sinusoids(sigma), TIME)];
-  if (guidance !== null) parts.push(embed(sinusoids(guidance), GUIDANCE));
+  const parts = [embed(sinusoids(sigma), names.time)];
+  if (guidance !== null) parts.push(embed(sinusoids(guidance), names.guidance));
   if (pooled !== null) parts.push(embed(pooled, POOLED));
   return parts.reduce(add);
 }
@@ -70,10 +78,10 @@ export function modulations(
   { rows, clean }: StreamConditioning,
   name: string,
   count: number,
-  adapter: Adapter | undefined,
+  { biases, adapter }: Pick<Layers, 'biases' | 'adapter'>,
 ): Modulation[] {
   const [found, width] = rows.shape as [number, number];
-  const all = linear(rows, name, count * width, true, adapter);
+  const all = linear(rows, name, count * width, biases, adapter);
   const batch = clean === null ? found : found - 1;
   return Array.from({ length: count }, (_, i): Modulation => {
     const vectors = slice(all, 1, i * width, (i + 1) * width);

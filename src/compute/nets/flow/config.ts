@@ -1,6 +1,6 @@
 /** The config of a flow-matching transformer, with the names of diffusers' `config.json`, and which of these transformers are supported. */
 import { z } from 'zod';
-import { CheckpointError, GraphError } from '../../../core/errors.js';
+import { CheckpointError, GraphError, must } from '../../../core/errors.js';
 
 /** An IP-Adapter (Ye et al., "IP-Adapter", 2023): a style image as further tokens that the image attends to, apart from the text. */
 export interface IpAdapterConfig {
@@ -39,8 +39,11 @@ interface Sizes {
 
 /** Positions by rotation of queries and keys. */
 interface Turned {
-  /** Elements of a head that turn with each axis of a position, three numbers whose sum is attention_head_dim. */
-  readonly axes_dims_rope: readonly [number, number, number];
+  /**
+   * Elements of a head that turn with each axis of a position; their sum is attention_head_dim. Three axes, and four in
+   * FLUX.2.
+   */
+  readonly axes_dims_rope: readonly number[];
 }
 
 /** FLUX (Black Forest Labs, 2024). */
@@ -50,6 +53,23 @@ export interface FluxConfig extends Sizes, Turned {
   readonly num_single_layers: number;
   /** Width of the text's summary. 0 means no summary and no layer for it, which diffusers does not support. */
   readonly pooled_projection_dim: number;
+  /** Whether the guidance is one of its inputs. */
+  readonly guidance_embeds: boolean;
+}
+
+/**
+ * FLUX.2 (Black Forest Labs, 2025): layers without biases, blocks of one kind share their modulation, and single blocks
+ * have one layer for queries, keys, values and the feed-forward part. Its tokens are squares of 2 x 2 latents, which
+ * its autoencoder packs.
+ */
+export interface Flux2Config extends Sizes, Turned {
+  readonly architecture: 'flux2';
+  /** Blocks after the joint ones, in which text and image share weights; may be 0. */
+  readonly num_single_layers: number;
+  /** Width of the feed-forward layers, divided by the width of the streams. */
+  readonly mlp_ratio: number;
+  /** The base of the frequencies that positions turn with. */
+  readonly rope_theta: number;
   /** Whether the guidance is one of its inputs. */
   readonly guidance_embeds: boolean;
 }
@@ -114,9 +134,31 @@ export function freshFlux(
 }
 
 /** The transformers whose queries and keys turn with their positions. */
-export type RotaryConfig = FluxConfig | QwenImageConfig;
+export type RotaryConfig = FluxConfig | Flux2Config | QwenImageConfig;
 export type FlowTransformerConfig = RotaryConfig | Sd3Config;
 export type FlowArchitecture = FlowTransformerConfig['architecture'];
+
+interface Traits {
+  /** Whether an IP-Adapter is supported. */
+  readonly style: boolean;
+  /** Whether a second image can follow the first as further tokens: Stable Diffusion 3 has no positions for one. */
+  readonly second: boolean;
+  /**
+   * Whether more images can follow the second one: Qwen-Image-Edit-2509 and -2511 and FLUX.2 were trained with several.
+   */
+  readonly several: boolean;
+  /** Whether linear layers have biases. */
+  readonly biases: boolean;
+  /** The function between feed-forward layers: GELU, or SwiGLU, whose first layer has a gate beside the values. */
+  readonly activation: 'gelu' | 'swiglu';
+}
+
+const traits: Readonly<Record<FlowArchitecture, Traits>> = {
+  flux: { style: true, second: true, several: false, biases: true, activation: 'gelu' },
+  flux2: { style: false, second: true, several: true, biases: false, activation: 'swiglu' },
+  qwen_image: { style: true, second: true, several: true, biases: true, activation: 'gelu' },
+  sd3: { style: false, second: false, several: false, biases: true, activation: 'gelu' },
+};
 
 /** The same transformer with another IP-Adapter. */
 export function withIpAdapter(config: FlowTransformerConfig, adapter: IpAdapterConfig): FlowTransformerConfig {
@@ -130,17 +172,44 @@ export function innerWidth(config: FlowTransformerConfig): number {
 
 /** Width of an outgoing token. */
 export function velocityWidth(config: FlowTransformerConfig): number {
-  return config.architecture === 'flux' ? config.out_channels : config.patch_size ** 2 * config.out_channels;
+  return 'patch_size' in config ? config.patch_size ** 2 * config.out_channels : config.out_channels;
 }
 
 /** Width of the text's summary; 0 for none. */
 export function pooledWidth(config: FlowTransformerConfig): number {
-  return config.architecture === 'qwen_image' ? 0 : config.pooled_projection_dim;
+  return 'pooled_projection_dim' in config ? config.pooled_projection_dim : 0;
+}
+
+/** Whether the guidance is one of its inputs. */
+export function embedsGuidance(config: FlowTransformerConfig): boolean {
+  return 'guidance_embeds' in config && config.guidance_embeds;
 }
 
 /** How many single blocks follow the joint ones. */
 export function singleLayers(config: FlowTransformerConfig): number {
-  return config.architecture === 'flux' ? config.num_single_layers : 0;
+  return 'num_single_layers' in config ? config.num_single_layers : 0;
+}
+
+/** Width of feed-forward layers, divided by the width of the streams, if the config does not have it. */
+const MLP_RATIO = 4;
+
+/** The feed-forward layers of a stream. */
+export interface FeedForwardForm {
+  readonly activation: Traits['activation'];
+  /** Width of the activation's input, and of its result. */
+  readonly up: number;
+  readonly inner: number;
+}
+
+export function feedForwardForm(config: FlowTransformerConfig): FeedForwardForm {
+  const { activation } = traits[config.architecture];
+  const inner = Math.floor(innerWidth(config) * ('mlp_ratio' in config ? config.mlp_ratio : MLP_RATIO));
+  return { activation, inner, up: activation === 'swiglu' ? 2 * inner : inner };
+}
+
+/** Whether linear layers have biases. */
+export function hasBiases({ architecture }: FlowTransformerConfig): boolean {
+  return traits[architecture].biases;
 }
 
 /** Whether each head's queries and keys are normalized. */
@@ -172,19 +241,16 @@ export function maxSideTokens(config: FlowTransformerConfig): number {
   return config.architecture === 'sd3' ? config.pos_embed_max_size : Infinity;
 }
 
-/** Whether an IP-Adapter is supported. */
 export function takesStyle({ architecture }: FlowTransformerConfig): boolean {
-  return architecture !== 'sd3';
+  return traits[architecture].style;
 }
 
-/** Whether a second image can follow the first as further tokens: Stable Diffusion 3 has no positions for one. */
 export function takesSecond({ architecture }: FlowTransformerConfig): boolean {
-  return architecture !== 'sd3';
+  return traits[architecture].second;
 }
 
-/** Whether more images can follow the second one: Qwen-Image-Edit-2509 and -2511 were trained with up to three. */
 export function takesSeveral({ architecture }: FlowTransformerConfig): boolean {
-  return architecture === 'qwen_image';
+  return traits[architecture].several;
 }
 
 const size = z.int().positive();
@@ -221,7 +287,27 @@ const sd3Fields = {
   dual_attention_layers: z.array(axis).default([]),
   qk_norm: z.literal('rms_norm').nullable().default(null),
 };
+const flux2Fields = {
+  in_channels: size.default(128),
+  out_channels: size.nullish(),
+  num_layers: size.default(8),
+  num_single_layers: z.int().nonnegative().default(48),
+  attention_head_dim: size.default(128),
+  num_attention_heads: size.default(48),
+  joint_attention_dim: size.default(15360),
+  mlp_ratio: z.number().positive().default(3),
+  axes_dims_rope: z.tuple([axis, axis, axis, axis]).default([32, 32, 32, 32]),
+  rope_theta: z.number().positive().default(2000),
+  guidance_embeds: z.boolean().default(true),
+};
+/** Keys of every file. */
+const naming = {
+  _class_name: z.string(),
+  _diffusers_version: z.string().nullish(),
+  _name_or_path: z.string().nullish(),
+};
 const no = z.literal(false, 'only false is supported').nullish();
+const only = <T extends number>(value: T) => z.literal(value, `only ${value} is supported`).nullish();
 
 /**
  * By `_class_name`: the supported values of its settings, and the reader of the rest. Defaults are those of diffusers'
@@ -246,6 +332,23 @@ const classes = {
         ...rest,
         out_channels: out_channels ?? rest.in_channels,
       })),
+  },
+  Flux2Transformer2DModel: {
+    architecture: 'flux2',
+    covered: z.strictObject({
+      ...flux2Fields,
+      ...own,
+      ...naming,
+      ip_adapter: z.null().optional(),
+      patch_size: only(1),
+      timestep_guidance_channels: only(256),
+      eps: only(1e-6),
+    }),
+    schema: z.object({ ...flux2Fields, ...own }).transform(({ out_channels, ...rest }): Flux2Config => ({
+      architecture: 'flux2',
+      ...rest,
+      out_channels: out_channels ?? rest.in_channels,
+    })),
   },
   QwenImageTransformer2DModel: {
     architecture: 'qwen_image',
@@ -279,9 +382,7 @@ const classes = {
       .strictObject({
         ...sd3Fields,
         ...own,
-        _class_name: z.string(),
-        _diffusers_version: z.string().nullish(),
-        _name_or_path: z.string().nullish(),
+        ...naming,
         ip_adapter: z.null().optional(),
         caption_projection_dim: size.default(1152),
       })
@@ -307,6 +408,12 @@ const classes = {
 
 /** The classes of diffusers that can be read. */
 export const flowClasses: readonly string[] = Object.keys(classes);
+
+/** The class in diffusers of a transformer. */
+export function flowClassOf({ architecture }: Pick<FlowTransformerConfig, 'architecture'>): string {
+  const found = Object.entries(classes).find(([, entry]) => entry.architecture === architecture);
+  return must(found, `the class of ${architecture}`)[0];
+}
 
 /**
  * Reads a transformer's `config.json`. Raises CheckpointError, naming `where`, for an unsupported class (the message
@@ -342,6 +449,9 @@ export function checkFlowConfig(config: FlowTransformerConfig): void {
 }
 
 function problemOf(config: FlowTransformerConfig): string | null {
+  if (config.ip_adapter !== null && !takesStyle(config)) {
+    return `an IP-Adapter for a ${flowClassOf(config)} is not supported`;
+  }
   if (config.architecture === 'sd3') return problemOfSd3(config);
   const { axes_dims_rope: axes, attention_head_dim: depth } = config;
   const odd = axes.find((turning) => turning % 2 !== 0);
@@ -350,9 +460,7 @@ function problemOf(config: FlowTransformerConfig): string | null {
   return sum === depth ? null : `axes_dims_rope sums to ${sum}, which must be attention_head_dim ${depth}`;
 }
 
-function problemOfSd3(config: Sd3Config): string | null {
-  const { ip_adapter, dual_attention_layers: dual, num_layers: layers } = config;
-  if (ip_adapter !== null && !takesStyle(config)) return 'an IP-Adapter on Stable Diffusion 3 is not supported';
+function problemOfSd3({ dual_attention_layers: dual, num_layers: layers }: Sd3Config): string | null {
   const beyond = dual.find((layer) => layer >= layers);
   return beyond === undefined ? null : `dual_attention_layers has ${beyond}, but num_layers is ${layers}`;
 }
@@ -378,9 +486,8 @@ function storedSizes(
 export function flowConfigJson(config: FlowTransformerConfig): string {
   const { architecture, ip_adapter, prediction, condition_dropout, ...settings } = storedSizes(config);
   const { zero_cond_t, ...known } = { zero_cond_t: false, ...settings };
-  const name = Object.entries(classes).find(([, entry]) => entry.architecture === architecture)?.[0];
   const json = {
-    _class_name: name,
+    _class_name: flowClassOf({ architecture }),
     ...known,
     // Older releases of diffusers do not have it.
     ...(zero_cond_t ? { zero_cond_t } : {}),

@@ -8,6 +8,9 @@ import {
   checkFlowConfig,
   type FlowArchitecture,
   type FlowTransformerConfig,
+  embedsGuidance,
+  feedForwardForm,
+  hasBiases,
   innerWidth,
   jointForm,
   normsHeads,
@@ -30,7 +33,7 @@ export interface AttentionNames {
 
 /** One stream of a joint block. */
 export interface StreamNames extends AttentionNames {
-  /** Makes shifts, scales and gates of the conditioning. */
+  /** Makes shifts, scales and gates of the conditioning. A layer of the block, or of the model if blocks share it. */
   readonly modulation: string;
   /** The feed-forward layers. */
   readonly up: string;
@@ -65,7 +68,21 @@ export const ownAttention: AttentionNames = {
   out: 'attn2.to_out.0',
 };
 
+/** The layers of a single block, whose `out` also reads the output of its feed-forward layer. */
+export interface SingleNames extends Pick<AttentionNames, 'queryNorm' | 'keyNorm' | 'out'> {
+  /** As of a joint block. */
+  readonly modulation: string;
+  /** The layers that read the normalized tokens: one each, or one for all of them in this order. */
+  readonly into: { readonly query: string; readonly key: string; readonly value: string; readonly up: string } | string;
+}
+
 export interface FlowNames {
+  /** The layers over the noise level and the guidance. */
+  readonly time: string;
+  readonly guidance: string;
+  /** Whether all blocks of a kind share the layers of their modulations. */
+  readonly sharesModulations: boolean;
+  readonly single: SingleNames;
   readonly imageIn: string;
   readonly textIn: string;
   /** The norm before it, if there is one. */
@@ -74,15 +91,49 @@ export interface FlowNames {
   readonly text: StreamNames;
 }
 
-const streams = {
+const common = {
+  time: 'time_text_embed.timestep_embedder',
+  guidance: 'time_text_embed.guidance_embedder',
+  sharesModulations: false,
+  textNorm: null,
+  single: {
+    modulation: 'norm.linear',
+    into: { query: 'attn.to_q', key: 'attn.to_k', value: 'attn.to_v', up: 'proj_mlp' },
+    queryNorm: 'attn.norm_q',
+    keyNorm: 'attn.norm_k',
+    out: 'proj_out',
+  },
   image: { ...ofImage, modulation: 'norm1.linear', up: 'ff.net.0.proj', down: 'ff.net.2' },
   text: { ...ofText, modulation: 'norm1_context.linear', up: 'ff_context.net.0.proj', down: 'ff_context.net.2' },
 } as const;
 
 export const flowNames: Readonly<Record<FlowArchitecture, FlowNames>> = {
-  flux: { imageIn: 'x_embedder', textIn: 'context_embedder', textNorm: null, ...streams },
-  sd3: { imageIn: 'pos_embed.proj', textIn: 'context_embedder', textNorm: null, ...streams },
+  flux: { ...common, imageIn: 'x_embedder', textIn: 'context_embedder' },
+  sd3: { ...common, imageIn: 'pos_embed.proj', textIn: 'context_embedder' },
+  flux2: {
+    time: 'time_guidance_embed.timestep_embedder',
+    guidance: 'time_guidance_embed.guidance_embedder',
+    sharesModulations: true,
+    textNorm: null,
+    imageIn: 'x_embedder',
+    textIn: 'context_embedder',
+    single: {
+      modulation: 'single_stream_modulation.linear',
+      into: 'attn.to_qkv_mlp_proj',
+      queryNorm: 'attn.norm_q',
+      keyNorm: 'attn.norm_k',
+      out: 'attn.to_out',
+    },
+    image: { ...ofImage, modulation: 'double_stream_modulation_img.linear', up: 'ff.linear_in', down: 'ff.linear_out' },
+    text: {
+      ...ofText,
+      modulation: 'double_stream_modulation_txt.linear',
+      up: 'ff_context.linear_in',
+      down: 'ff_context.linear_out',
+    },
+  },
   qwen_image: {
+    ...common,
     imageIn: 'img_in',
     textIn: 'txt_in',
     textNorm: 'txt_norm',
@@ -91,26 +142,12 @@ export const flowNames: Readonly<Record<FlowArchitecture, FlowNames>> = {
   },
 };
 
-export const TIME = 'time_text_embed.timestep_embedder';
-export const GUIDANCE = 'time_text_embed.guidance_embedder';
 export const POOLED = 'time_text_embed.text_embedder';
 export const LAST_MODULATION = 'norm_out.linear';
 export const LAST = 'proj_out';
 
 export const jointBlock = (index: number): string => `transformer_blocks.${index}`;
 export const singleBlock = (index: number): string => `single_transformer_blocks.${index}`;
-
-/** One stream of a single block, whose `out` also reads the output of the feed-forward layer `up`. */
-export const singleNames = {
-  modulation: 'norm.linear',
-  query: 'attn.to_q',
-  key: 'attn.to_k',
-  value: 'attn.to_v',
-  queryNorm: 'attn.norm_q',
-  keyNorm: 'attn.norm_k',
-  up: 'proj_mlp',
-  out: 'proj_out',
-} as const;
 
 /** The adapter's layers, with diffusers' names for the first loaded adapter. */
 export const IP_PROJECTION = 'encoder_hid_proj.image_projection_layers.0.image_embeds';
@@ -125,8 +162,6 @@ export function isIpAdapter(name: string): boolean {
 
 /** Numbers that a noise level becomes before a layer reads it. */
 export const SINUSOIDS = 256;
-/** How much wider the feed-forward layers are than the streams. */
-export const MLP_RATIO = 4;
 
 /** A parameter's initial values: normal with 1/sqrt(fan-in), zeros, ones, or a table of positions. */
 type Begin = 'spread' | 'zero' | 'one' | 'places';
@@ -140,9 +175,11 @@ class ParameterList {
   readonly parameters = new Map<string, Parameter>();
   readonly linearLayers: string[] = [];
 
+  constructor(private readonly hasBiases: boolean) {}
+
   linear(name: string, inputs: number, outputs: number, begin: Begin = 'spread'): void {
     this.parameters.set(`${name}.weight`, { shape: [outputs, inputs], begin });
-    this.parameters.set(`${name}.bias`, { shape: [outputs], begin: 'zero' });
+    if (this.hasBiases) this.parameters.set(`${name}.bias`, { shape: [outputs], begin: 'zero' });
     this.linearLayers.push(`${name}.weight`);
   }
 
@@ -153,16 +190,17 @@ class ParameterList {
 }
 
 function listOf(config: FlowTransformerConfig): ParameterList {
-  const list = new ParameterList();
+  const list = new ParameterList(hasBiases(config));
   const width = innerWidth(config);
+  const { up, inner } = feedForwardForm(config);
   const { attention_head_dim: depth, joint_attention_dim: textWidth, ip_adapter } = config;
   const names = flowNames[config.architecture];
   const twoLayers = (name: string, inputs: number): void => {
     list.linear(`${name}.linear_1`, inputs, width);
     list.linear(`${name}.linear_2`, width, width);
   };
-  twoLayers(TIME, SINUSOIDS);
-  if (config.architecture === 'flux' && config.guidance_embeds) twoLayers(GUIDANCE, SINUSOIDS);
+  twoLayers(names.time, SINUSOIDS);
+  if (embedsGuidance(config)) twoLayers(names.guidance, SINUSOIDS);
   if (pooledWidth(config) > 0) twoLayers(POOLED, pooledWidth(config));
   if (names.textNorm !== null) list.scale(names.textNorm, textWidth);
   list.linear(names.textIn, textWidth, width);
@@ -174,6 +212,10 @@ function listOf(config: FlowTransformerConfig): ParameterList {
     list.parameters.set(`${names.imageIn}.weight`, { shape: kernels, begin: 'spread' });
     list.parameters.set(`${names.imageIn}.bias`, { shape: [width], begin: 'zero' });
   } else list.linear(names.imageIn, config.in_channels, width);
+  if (names.sharesModulations) {
+    for (const { modulation } of [names.image, names.text]) list.linear(modulation, width, 6 * width, 'zero');
+    list.linear(names.single.modulation, width, 3 * width, 'zero');
+  }
   for (let i = 0; i < config.num_layers; i++) {
     const { text, dual } = jointForm(config, i);
     const attention = (block: AttentionNames, parts: readonly ('query' | 'key' | 'value' | 'out')[]): void => {
@@ -185,11 +227,11 @@ function listOf(config: FlowTransformerConfig): ParameterList {
       const at = (part: keyof typeof stream): string => `${jointBlock(i)}.${stream[part]}`;
       const isWhole = stream === names.image || text === 'whole';
       const vectors = isWhole ? (dual && stream === names.image ? 9 : 6) : 2;
-      list.linear(at('modulation'), width, vectors * width, 'zero');
+      if (!names.sharesModulations) list.linear(at('modulation'), width, vectors * width, 'zero');
       attention(stream, isWhole ? ['query', 'key', 'value', 'out'] : ['query', 'key', 'value']);
       if (!isWhole) continue;
-      list.linear(at('up'), width, MLP_RATIO * width);
-      list.linear(at('down'), MLP_RATIO * width, width);
+      list.linear(at('up'), width, up);
+      list.linear(at('down'), inner, width);
     }
     if (dual) attention(ownAttention, ['query', 'key', 'value', 'out']);
     if (ip_adapter === null) continue;
@@ -197,12 +239,16 @@ function listOf(config: FlowTransformerConfig): ParameterList {
     list.linear(`${jointBlock(i)}.${IP_VALUE}`, textWidth, width, 'zero');
   }
   for (let i = 0; i < singleLayers(config); i++) {
-    const at = (part: keyof typeof singleNames): string => `${singleBlock(i)}.${singleNames[part]}`;
-    list.linear(at('modulation'), width, 3 * width, 'zero');
-    for (const part of ['query', 'key', 'value'] as const) list.linear(at(part), width, width);
-    for (const part of ['queryNorm', 'keyNorm'] as const) list.scale(at(part), depth);
-    list.linear(at('up'), width, MLP_RATIO * width);
-    list.linear(at('out'), (1 + MLP_RATIO) * width, width);
+    const { modulation, into, queryNorm, keyNorm, out } = names.single;
+    const at = (part: string): string => `${singleBlock(i)}.${part}`;
+    if (!names.sharesModulations) list.linear(at(modulation), width, 3 * width, 'zero');
+    if (typeof into === 'string') list.linear(at(into), width, 3 * width + up);
+    else {
+      for (const part of [into.query, into.key, into.value]) list.linear(at(part), width, width);
+      list.linear(at(into.up), width, up);
+    }
+    for (const part of [queryNorm, keyNorm]) list.scale(at(part), depth);
+    list.linear(at(out), width + inner, width);
   }
   list.linear(LAST_MODULATION, width, 2 * width, 'zero');
   list.linear(LAST, width, velocityWidth(config), 'zero');

@@ -1,4 +1,7 @@
-/** Positions of a sequence of text and image tokens: by rotation on three axes (frame, row, column), or as a table that is added (SD3). */
+/**
+ * Positions of a sequence of text and image tokens: by rotation on axes (frame, row, column, and in FLUX.2 the place in
+ * the text), or as a table that is added (SD3).
+ */
 import { GraphError } from '../../../core/errors.js';
 import { add, gather, mul, reshape, rotary } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
@@ -31,7 +34,8 @@ export function referenceTokens(grid: FlowGrid): number {
   return shown.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
 }
 
-type Position = readonly [frame: number, row: number, column: number];
+/** One number for each axis of the config. */
+type Position = readonly number[];
 
 interface Places {
   readonly text: (token: number, images: readonly ImageGrid[]) => Position;
@@ -41,8 +45,15 @@ interface Places {
 
 const half = (size: number): number => Math.floor(size / 2);
 
+/** The distance of two images of FLUX.2 on the first axis. */
+const FRAME_DISTANCE = 10;
+
 const placesOf: Readonly<Record<RotaryConfig['architecture'], Places>> = {
   flux: { text: () => [0, 0, 0], image: (frame, row, column) => [frame, row, column] },
+  flux2: {
+    text: (token) => [0, 0, 0, token],
+    image: (frame, row, column) => [FRAME_DISTANCE * frame, row, column, 0],
+  },
   // Images are placed around the origin; text continues along the diagonal after the furthest lower or right edge.
   qwen_image: {
     text: (token, images) => {
@@ -57,12 +68,14 @@ const placesOf: Readonly<Record<RotaryConfig['architecture'], Places>> = {
   },
 };
 
+/** The base of frequencies if the config does not have it. */
 const THETA = 10_000;
 
 /** Angles [tokens, depth / 2] of a sequence: element i of an axis of d elements turns by position * theta^(-2i/d). */
 export function rotaryAngles(config: RotaryConfig, grid: FlowGrid): number[][] {
   const { text, image } = placesOf[config.architecture];
   const images = imagesOf(grid);
+  const theta = 'rope_theta' in config ? config.rope_theta : THETA;
   const positions = [
     ...Array.from({ length: grid.textTokens }, (_, token) => text(token, images)),
     ...images.flatMap((size, frame) =>
@@ -73,7 +86,7 @@ export function rotaryAngles(config: RotaryConfig, grid: FlowGrid): number[][] {
   ];
   return positions.map((position) =>
     config.axes_dims_rope.flatMap((depth, axis) =>
-      Array.from({ length: depth / 2 }, (_, i) => position[axis] * THETA ** (-(2 * i) / depth)),
+      Array.from({ length: depth / 2 }, (_, i) => position[axis] * theta ** (-(2 * i) / depth)),
     ),
   );
 }

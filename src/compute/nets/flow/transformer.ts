@@ -9,11 +9,28 @@ import { add, concat, gemm, maximum, mul, reciprocal, reshape, slice, sub, trans
 import type { Graph, Shape, Value } from '../../graph/ir.js';
 import { type BlockWrapper, linear, rmsNorm, silu } from '../layers.js';
 import type { Adapter } from '../lora.js';
-import { applyJointBlock, applySingleBlock, type BlockContext, ImagePrompt, type Streams } from './blocks.js';
-import { conditioning, type Conditions, modulatedNorm, modulations, type StreamConditioning } from './conditioning.js';
+import {
+  applyJointBlock,
+  applySingleBlock,
+  type BlockContext,
+  ImagePrompt,
+  type SharedModulations,
+  type Streams,
+} from './blocks.js';
+import {
+  conditioning,
+  type Conditions,
+  type Layers,
+  modulatedNorm,
+  modulations,
+  type StreamConditioning,
+} from './conditioning.js';
 import {
   checkFlowConfig,
+  embedsGuidance,
+  feedForwardForm,
   type FlowTransformerConfig,
+  hasBiases,
   innerWidth,
   jointForm,
   normsHeads,
@@ -94,7 +111,7 @@ function shapesOf(
     textPadding: hasPadding ? [batch, textTokens] : null,
     pooled: pooledWidth(config) > 0 ? [batch, pooledWidth(config)] : null,
     sigma: [batch],
-    guidance: config.architecture === 'flux' && config.guidance_embeds ? [batch] : null,
+    guidance: embedsGuidance(config) ? [batch] : null,
     imageFeatures: config.ip_adapter === null ? null : [batch, config.ip_adapter.image_embed_dim],
   };
 }
@@ -158,10 +175,10 @@ export function velocity(
   const { batch, rows, columns } = shape;
   // The results of reference tokens are not used.
   x = slice(x, 1, 0, rows * columns);
-  const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, adapter);
+  const [scale, shift] = modulations(net.conditioning, LAST_MODULATION, 2, net);
   const last = reshape(modulatedNorm(x, shift, scale), [batch * rows * columns, innerWidth(config)]);
   const out = velocityWidth(config);
-  const rowsOut = linear(last, LAST, out, true, adapter);
+  const rowsOut = linear(last, LAST, out, net.biases, adapter);
   const ordered = config.architecture === 'sd3' ? channelsFirst(rowsOut, config) : rowsOut;
   const predicted = reshape(ordered, [batch, rows * columns, out]);
   return config.prediction === 'velocity' ? predicted : towards(predicted, inputs);
@@ -219,9 +236,12 @@ function netOf(
   const imageTokens = shape.rows * shape.columns + referenceTokens(shape);
   const { ip_adapter, joint_attention_dim } = config;
   const { imageFeatures, textPadding } = inputs;
+  const layers = { names: flowNames[config.architecture], biases: hasBiases(config), adapter };
+  const conditionings = conditioningOf(config, shape, inputs, layers);
   return {
-    names: flowNames[config.architecture],
+    ...layers,
     sizes,
+    feedForward: feedForwardForm(config),
     textTokens: shape.textTokens,
     mask: textPadding === null ? null : maskOf(textPadding, imageTokens),
     image: new StreamHeads(graph, sizes, imageTokens),
@@ -230,12 +250,26 @@ function netOf(
     compared:
       config.architecture === 'sd3' ? unrotated(config.attention_head_dim) : new FlowRotary(graph, config, shape),
     normsHeads: normsHeads(config),
-    ...conditioningOf(config, shape, inputs, adapter),
+    ...conditionings,
+    shared: layers.names.sharesModulations ? sharedModulations(config, conditionings, layers) : null,
     prompt:
       ip_adapter === null || imageFeatures === null
         ? null
         : new ImagePrompt(imageFeatures, ip_adapter, joint_attention_dim, sizes, adapter),
-    adapter,
+  };
+}
+
+/** The modulations of all blocks. They are made before the blocks, because a block may be recomputed. */
+function sharedModulations(
+  config: FlowTransformerConfig,
+  { conditioning, imageConditioning }: Pick<BlockContext, 'conditioning' | 'imageConditioning'>,
+  layers: Layers,
+): SharedModulations {
+  const { image, text, single } = layers.names;
+  return {
+    image: modulations(imageConditioning, image.modulation, 6, layers),
+    text: modulations(conditioning, text.modulation, 6, layers),
+    single: singleLayers(config) > 0 ? modulations(conditioning, single.modulation, 3, layers) : [],
   };
 }
 
@@ -244,9 +278,9 @@ function conditioningOf(
   config: FlowTransformerConfig,
   shape: FlowShape,
   inputs: FlowInputs,
-  adapter: Adapter | undefined,
+  layers: Layers,
 ): Pick<BlockContext, 'conditioning' | 'imageConditioning'> {
-  const made = (conditions: Conditions): Value => silu(conditioning(conditions, innerWidth(config), adapter));
+  const made = (conditions: Conditions): Value => silu(conditioning(conditions, innerWidth(config), layers));
   const { batch, rows: high, columns } = shape;
   if (config.architecture !== 'qwen_image' || !config.zero_cond_t || referenceTokens(shape) === 0) {
     const all: StreamConditioning = { rows: made(inputs), clean: null };
@@ -270,7 +304,7 @@ function maskOf(textPadding: Value, imageTokens: number): Value {
 
 /** Both streams before the first block. */
 function embedded(
-  { names, adapter }: BlockContext,
+  { names, biases, adapter }: BlockContext,
   config: FlowTransformerConfig,
   shape: FlowShape,
   { hidden, second, text }: FlowInputs,
@@ -280,7 +314,7 @@ function embedded(
     const [batch, count, channels] = x.shape as [number, number, number];
     const rows = reshape(x, [batch * count, channels]);
     const normalized = norm === null ? rows : rmsNorm(rows, norm, 1e-6);
-    return reshape(linear(normalized, layer, width, true, adapter), [batch, count, width]);
+    return reshape(linear(normalized, layer, width, biases, adapter), [batch, count, width]);
   };
   const said = embed(text, names.textIn, names.textNorm);
   if (config.architecture === 'sd3') return { image: addPositions(config, patches(config, hidden), shape), text: said };

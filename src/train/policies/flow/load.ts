@@ -12,6 +12,7 @@ import { CheckpointError, InternalError, must } from '../../../core/errors.js';
 import type { Shape } from '../../../compute/graph/ir.js';
 import type { WeightsLayout } from '../../../models/trained_weights.js';
 import {
+  flowClassOf,
   takesStyle,
   withIpAdapter,
   type FlowTransformerConfig,
@@ -192,7 +193,7 @@ export function requireTrained(
 ): void {
   const own = config.ip_adapter;
   if (imagePrompt !== null && !takesStyle(config)) {
-    throw new CheckpointError('an IP-Adapter for Stable Diffusion 3 is not supported', {
+    throw new CheckpointError(`an IP-Adapter for a ${flowClassOf(config)} is not supported`, {
       where: folder,
       next: 'Set policy.ip_adapter to null, or name another model.',
     });

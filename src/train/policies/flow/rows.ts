@@ -1,7 +1,12 @@
 /** Rows of a micro-batch: one noisy image each, with its conditioning; and guidance of their velocities. */
 import { InternalError } from '../../../core/errors.js';
 import type { TensorData } from '../../../compute/onnx/tensors.js';
-import { pooledWidth, velocityWidth, type FlowTransformerConfig } from '../../../compute/nets/flow/config.js';
+import {
+  embedsGuidance,
+  pooledWidth,
+  velocityWidth,
+  type FlowTransformerConfig,
+} from '../../../compute/nets/flow/config.js';
 import type { FlowShape } from '../../../compute/nets/flow/transformer.js';
 import { PADDING } from '../tokens/batch.js';
 import type { FlowCondition, KeptImage } from './batch.js';
@@ -119,7 +124,7 @@ function paddingOf({ textTokens: said }: FlowCondition, { textTokens }: FlowShap
 
 /** Whether the model takes the guidance scale as an input, instead of being evaluated twice. */
 export function takesGuidance(config: FlowTransformerConfig): boolean {
-  return config.architecture === 'flux' && config.guidance_embeds;
+  return embedsGuidance(config);
 }
 
 export function takesPooled(config: FlowTransformerConfig): boolean {

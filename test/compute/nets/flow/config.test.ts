@@ -22,6 +22,25 @@ const fill = {
   patch_size: 1,
 };
 const qwen = { _class_name: 'QwenImageTransformer2DModel', guidance_embeds: false, num_layers: 60 };
+/** The transformer of FLUX.2-klein 4B, as diffusers' script for its conversion has it. */
+const klein = {
+  _class_name: 'Flux2Transformer2DModel',
+  _diffusers_version: '0.37.0.dev0',
+  attention_head_dim: 128,
+  axes_dims_rope: [32, 32, 32, 32],
+  eps: 1e-6,
+  guidance_embeds: false,
+  in_channels: 128,
+  joint_attention_dim: 7680,
+  mlp_ratio: 3.0,
+  num_attention_heads: 24,
+  num_layers: 5,
+  num_single_layers: 20,
+  out_channels: null,
+  patch_size: 1,
+  rope_theta: 2000,
+  timestep_guidance_channels: 256,
+};
 /** config.json of Stable Diffusion 3 medium and of 3.5 medium. */
 const sd3 = {
   _class_name: 'SD3Transformer2DModel',
@@ -77,6 +96,34 @@ it('reads what diffusers writes, with the defaults of its classes', () => {
   expect(readFlowConfig({ ...fill, out_channels: null }, '').out_channels).toBe(384);
 });
 
+it('reads FLUX.2, whose tokens have the channels of four latents', () => {
+  expect(readFlowConfig(klein, 'config.json')).toEqual({
+    architecture: 'flux2',
+    in_channels: 128,
+    out_channels: 128,
+    num_layers: 5,
+    num_single_layers: 20,
+    attention_head_dim: 128,
+    num_attention_heads: 24,
+    joint_attention_dim: 7680,
+    mlp_ratio: 3,
+    axes_dims_rope: [32, 32, 32, 32],
+    rope_theta: 2000,
+    guidance_embeds: false,
+    ip_adapter: null,
+    prediction: 'velocity',
+    condition_dropout: null,
+  });
+  // The defaults are those of FLUX.2-dev.
+  expect(readFlowConfig({ _class_name: klein._class_name }, '')).toMatchObject({
+    num_layers: 8,
+    num_single_layers: 48,
+    num_attention_heads: 48,
+    joint_attention_dim: 15360,
+    guidance_embeds: true,
+  });
+});
+
 it('reads Stable Diffusion 3, whose files count channels of latents and not of tokens', () => {
   const config = readFlowConfig(sd3, 'config.json');
   expect(config).toEqual({
@@ -105,6 +152,7 @@ it('reads Stable Diffusion 3, whose files count channels of latents and not of t
 it.each<[string, FlowTransformerConfig]>([
   ['flux', readFlowConfig({ ...fill, ip_adapter: adapter }, '')],
   ['flux without a summary', readFlowConfig({ ...fill, pooled_projection_dim: 0, num_single_layers: 0 }, '')],
+  ['flux2', readFlowConfig(klein, '')],
   ['qwen_image', readFlowConfig(qwen, '')],
   ['qwen_image whose sources have no noise', readFlowConfig({ ...qwen, zero_cond_t: true }, '')],
   ['sd3', readFlowConfig(sd3, '')],
@@ -117,7 +165,7 @@ it.each<[string, unknown, RegExp]>([
   [
     'nothing',
     null,
-    /names no _class_name; allowed: FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel/,
+    /names no _class_name; allowed: FluxTransformer2DModel, Flux2Transformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel/,
   ],
   [
     'another class',
@@ -126,6 +174,12 @@ it.each<[string, unknown, RegExp]>([
   ],
   ['a size that is none', { ...fill, num_layers: 0 }, /FluxTransformer2DModel: num_layers/],
   ['another patch', { ...fill, patch_size: 2 }, /FluxTransformer2DModel: patch_size/],
+  ['another patch of FLUX.2', { ...klein, patch_size: 2 }, /Flux2Transformer2DModel: patch_size: only 1 is supported/],
+  ['other sinusoids', { ...klein, timestep_guidance_channels: 128 }, /timestep_guidance_channels: only 256 is/],
+  ['another epsilon', { ...klein, eps: 1e-5 }, /eps: only 0.000001 is supported/],
+  ['three axes for FLUX.2', { ...klein, axes_dims_rope: [32, 48, 48] }, /axes_dims_rope/],
+  ['a style image beside FLUX.2', { ...klein, ip_adapter: adapter }, /Flux2Transformer2DModel: ip_adapter/],
+  ['a key of FLUX.2 that is not known', { ...klein, mlp_bias: true }, /Flux2Transformer2DModel: .*mlp_bias/],
   [
     'a condition of layers',
     { ...qwen, use_additional_t_cond: true },
@@ -160,6 +214,8 @@ it.each<[string, unknown, RegExp]>([
 // What torch counts of these models, with the table of positions.
 it.each<[string, unknown, number]>([
   ['FLUX', { ...fill, in_channels: 64 }, 11_901_408_320],
+  ['FLUX.2-klein 4B', klein, 3_875_544_576],
+  ['FLUX.2-dev', { _class_name: klein._class_name }, 32_223_281_152],
   ['Stable Diffusion 3 medium', sd3, 2_084_951_104],
   ['Stable Diffusion 3.5 medium', sd35, 2_469_663_936],
 ])('counts the parameters of %s', (_name, json, expected) => {

@@ -120,7 +120,7 @@ it('has no IP-Adapter', () => {
   expect(() => loadFlow(base, { ...whole, trains: 'adapter', imagePrompt })).toThrow(
     expect.objectContaining({
       code: 'checkpoint',
-      message: expect.stringMatching(/^an IP-Adapter for Stable Diffusion 3 is not supported/) as string,
+      message: expect.stringMatching(/^an IP-Adapter for a SD3Transformer2DModel is not supported/) as string,
     }),
   );
 });
