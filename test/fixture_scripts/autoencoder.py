@@ -5,14 +5,15 @@
 
 Every model is a folder with config.json, its weights, and expected.safetensors: pictures, the moments of their latents, latents, what
 these decode to, and the gradients of all weights for the sums of moments and pictures times random numbers. Gradients are computed in
-float64. Of Qwen-Image's autoencoder, which is not trained, there are no gradients.
+float64. Of the autoencoders of Qwen-Image and FLUX.2, which are not trained, there are no gradients.
 """
 
 import shutil
+import sys
 from pathlib import Path
 
 import torch
-from diffusers import AutoencoderKL, AutoencoderKLQwenImage
+from diffusers import AutoencoderKL, AutoencoderKLFlux2, AutoencoderKLQwenImage, Flux2KleinPipeline
 from safetensors.torch import save_file
 
 ROOT = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "autoencoder" / "fixtures"
@@ -74,6 +75,34 @@ def main() -> None:
             folder / "expected.safetensors",
         )
     qwen_image()
+    flux2()
+
+
+def flux2() -> None:
+    torch.manual_seed(8)
+    model = AutoencoderKLFlux2(
+        **sizes(2, block_out_channels=(4, 6), decoder_block_out_channels=(2, 6), latent_channels=3, layers_per_block=1, batch_norm_eps=0.01)
+    )
+    for value in model.parameters():
+        fan_in = value[0].numel()
+        value.data = torch.randn_like(value) / fan_in**0.5 if fan_in > 1 else value.data + 0.2 * torch.randn_like(value)
+    model.bn.running_mean.normal_()
+    model.bn.running_var.uniform_(0.1, 2)
+    folder = ROOT / "flux2"
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    pictures = torch.rand(BATCH, 3, ROWS, COLUMNS) * 2 - 1
+    latents = torch.randn(BATCH, 12, ROWS // 4, COLUMNS // 4)
+    # The pipeline without its other parts encodes pictures and decodes latents.
+    pipeline = Flux2KleinPipeline(scheduler=None, vae=model, text_encoder=None, tokenizer=None, transformer=None)
+    model.double()
+    with torch.no_grad():
+        encoded = pipeline._encode_vae_image(pictures.double(), None)
+        deviations = torch.sqrt(model.bn.running_var + model.config.batch_norm_eps).view(1, -1, 1, 1)
+        raw = pipeline._unpatchify_latents(latents.double() * deviations + model.bn.running_mean.view(1, -1, 1, 1))
+        decoded = model.decode(raw).sample
+    tensors = {"pictures": pictures, "latents": latents, "encoded": encoded.float(), "decoded": decoded.float()}
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "expected.safetensors")
 
 
 def qwen_image() -> None:
@@ -102,4 +131,7 @@ def qwen_image() -> None:
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "expected.safetensors")
 
 
-main()
+if sys.argv[1:] == ["flux2"]:
+    flux2()
+else:
+    main()

@@ -12,6 +12,15 @@ import {
   type AutoencoderConfig,
 } from '../../compute/nets/autoencoder/config.js';
 import {
+  decodeFlux2,
+  encodeFlux2,
+  FLUX2_CLASS,
+  flux2Channels,
+  flux2Reduction,
+  readFlux2Autoencoder,
+  type Flux2AutoencoderConfig,
+} from '../../compute/nets/autoencoder/flux2.js';
+import {
   decodeQwenImage,
   encodeQwenImage,
   QWEN_IMAGE_CLASS,
@@ -66,9 +75,33 @@ function qwenImage(config: QwenImageConfig): FrozenAutoencoder {
   return found;
 }
 
+/** Counts batches of training, and is not read. */
+const FLUX2_COUNT = 'bn.num_batches_tracked';
+
+function flux2(config: Flux2AutoencoderConfig): FrozenAutoencoder {
+  const channels = flux2Channels(config);
+  const found: FrozenAutoencoder = {
+    channels,
+    reduction: flux2Reduction(config),
+    widest: Math.max(config.encoder.block_out_channels[0], config.decoder.block_out_channels[0]),
+    // Its graphs normalize latents.
+    shift: new Array<number>(channels).fill(0),
+    scale: new Array<number>(channels).fill(1),
+    encode: (images) => encodeFlux2(config, images),
+    decode: (latents) => decodeFlux2(config, latents),
+    weights: (folder) => {
+      const [files, parameters] = [tensorFiles(folder), frozenParameters(found)];
+      rejectUnread(folder, files, (name) => parameters.has(name) || name === FLUX2_COUNT);
+      return readWeights(files, parameters);
+    },
+  };
+  return found;
+}
+
 /** By their classes in diffusers. */
 const classes: Readonly<Record<string, (json: object, where: string) => FrozenAutoencoder>> = {
   [AUTOENCODER_CLASS]: (json, where) => frozenAutoencoder(readAutoencoderConfig(json, where)),
+  [FLUX2_CLASS]: (json, where) => flux2(readFlux2Autoencoder(json, where)),
   [QWEN_IMAGE_CLASS]: (json, where) => qwenImage(readQwenImage(json, where)),
 };
 

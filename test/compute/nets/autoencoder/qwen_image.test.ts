@@ -76,7 +76,7 @@ describe("Qwen-Image's autoencoder that diffusers saved", () => {
     [
       'another class',
       { _class_name: 'AutoencoderKLWan' },
-      /AutoencoderKLWan.*allowed: AutoencoderKL, AutoencoderKLQwen/,
+      /AutoencoderKLWan.*allowed: AutoencoderKL, AutoencoderKLFlux2, AutoencoderKLQwen/,
     ],
   ])('is refused with %s', (_, change, message) => {
     const folder = changed(change);
