@@ -1,4 +1,7 @@
-/** Every recipe that this program trains, as its workers need it. To add a recipe, add one line here and one in settings.ts. */
+/**
+ * All recipes that editrl trains, with their code for workers. To add a recipe, add one line here and one in
+ * settings.ts.
+ */
 import { must, InternalError } from '../core/errors.js';
 import { resolveProvider } from '../compute/onnx/provider.js';
 import type { TrainedSettings, RunSettings } from '../config/schema/run.js';
@@ -35,13 +38,18 @@ const recipes: Readonly<Record<TrainedName, OpenRecipe>> = {
   image_editor: imageEditor,
 };
 
-/** A run's recipe for the loop. Opening it raises EngineError when this machine lacks what its engines need. */
+/**
+ * A run's recipe for the training loop. Opening it raises EngineError when this machine lacks an engine that the run
+ * needs.
+ */
 export function recipeOpening(settings: TrainedSettings): OpenedRecipe {
   return {
     columns: recipeOf(settings).columns(settings),
     open: async (context) => {
-      const asked = enginesOf(settings).map(({ provider }) => provider);
-      const found = new Map(await Promise.all(asked.map(async (one) => [one, await resolveProvider(one)] as const)));
+      const providers = enginesOf(settings).map(({ provider }) => provider);
+      const found = new Map(
+        await Promise.all(providers.map(async (one) => [one, await resolveProvider(one)] as const)),
+      );
       const resolved = withEngines(settings, (engine) => {
         return { ...engine, provider: must(found.get(engine.provider), 'a provider') };
       });
@@ -58,7 +66,10 @@ type ServedSettings = Parameters<typeof checkServer>[0] & {
   readonly policy: WordsOf['policy'] & { readonly trainer: TrainerSettings };
 };
 
-/** Null if this machine trains. Raises ProbeError, EndpointError if the server stays away or refuses, and as opening the tokenizer does. */
+/**
+ * The probe of a run's training server. Null if this machine trains. Raises ProbeError, EndpointError if the server
+ * stays away or rejects the request, and the errors of opening the tokenizer.
+ */
 export async function probeFor(
   settings: RunSettings,
   resolveRun: RunResolver,
@@ -79,7 +90,7 @@ function wordsOf(settings: ServedSettings, resolveRun: RunResolver): TokenFormat
   return new FreeText(tokenizer, new Set(ends));
 }
 
-/** Whether the settings are of a recipe that a server can train. */
+/** Whether the settings belong to a recipe that a server can train. */
 function isServed(settings: RunSettings): settings is TrainedSettings & ServedSettings {
   if (!isTrainable(settings) || !('policy' in settings)) return false;
   return typeof settings.policy === 'object' && settings.policy !== null && 'trainer' in settings.policy;

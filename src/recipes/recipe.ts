@@ -1,7 +1,8 @@
 /**
- * What other modules need to know about a recipe, as pure functions of its settings. It is as light as a schema, because the config loads it. All
- * members are required, so that a recipe which forgets a need does not compile. They are methods, so that recipes with different settings fit into
- * one table; `recipeOf` pairs settings with their recipe.
+ * The interface of recipes: pure functions of a recipe's settings.
+ * The config loads this file, so it imports little. All members are required: a recipe that omits one does not compile.
+ * Members are methods, so that recipes with different settings fit into one table. `recipeOf` pairs settings with their
+ * recipe.
  */
 import type { DataSizes, ModelShape, ShapeOf } from './shared/memory.js';
 import type { ForeignRecipe, TrainableRecipe } from '../config/recipes.js';
@@ -19,29 +20,29 @@ import type { SampledSet } from '../train/scoring/sample_rows.js';
 import type { Prompt, Task } from '../train/scoring/task.js';
 import type { Rule } from '../config/schema/rules.js';
 
-/** A run that this program's workers train. */
+/** A recipe whose runs editrl's workers train. */
 export interface TrainedRecipe<S extends TrainedSettings = TrainedSettings> extends TrainableRecipe<S> {
   /** Dotted keys of its engine sections. The first is the learner's. */
   readonly engines: readonly [string, ...string[]];
   /** The section `reward`. Null if nothing is scored. */
   reward(settings: S): RewardSettings | null;
-  /** The remote server that samples its answers. Null if the policy's own engine does. */
+  /** The remote server that samples answers. Null if the policy's own engine samples. */
   sampler(settings: S): RemoteSampling | null;
-  /** The server that renders its answers as images. Null if none does. */
+  /** The server that renders answers as images. Null if there is none. */
   images(settings: S): ImageServer | null;
-  /** Estimated number of parameters that it trains. Null if the settings do not decide it. */
+  /** Estimated number of trained parameters. Null if the settings do not determine it. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
-  /** Estimated bytes of one process, right within a factor of two. Null if the settings do not decide it. */
+  /** Estimated bytes of one process, within a factor of two. Null if the settings do not determine it. */
   memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
-  /** The part of `memory` for models that make images. */
+  /** The part of `memory` for models that generate images. */
   imageMemory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
-  /** The shape of the model that the run makes. Null for another kind of model, or if unknown. */
+  /** The shape of the trained model. Null for other kinds of models, or if unknown. */
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
-  /** Micro-batches of one optimizer step: processes beyond that have nothing to compute. */
+  /** Micro-batches of one optimizer step. More processes than that would be idle. */
   microBatches(settings: S): number;
-  /** The columns of a run's line per iteration. */
+  /** Columns of the progress line of an iteration. */
   columns(settings: S): readonly ProgressColumn[];
-  /** The setting that may end a run before its last iteration, with its value. Null if there is none. */
+  /** The key and value of the setting that may stop a run early. Null if there is none. */
   patience(settings: S): { readonly key: string; readonly value: number } | null;
 }
 
@@ -50,9 +51,9 @@ export function sourcesOf(data: TrainedSettings['data']): readonly { readonly pa
   return [...(data?.train ?? []), ...(data?.validation ?? [])];
 }
 
-/** A check of this machine's files, without computing. */
+/** A check of files on this machine that computes nothing. */
 export interface Check {
-  /** Equal for equal checks, which several runs share. */
+  /** The check's name. Runs with the same check share it. */
   readonly name: string;
   /** Raises EditrlError for the first problem. */
   readonly run: () => void;
@@ -60,75 +61,84 @@ export interface Check {
   readonly remark?: () => string | null;
 }
 
-/** An edit that a user asks for. */
+/** An edit that a user requests. */
 export interface WantedEdit {
   /** Absolute path of the image. */
   readonly image: string;
   readonly instruction: string;
-  /** Number of rows: each is sampled with random numbers of its own. */
+  /** Number of rows. Each is sampled with its own random numbers. */
   readonly count: number;
-  /** An empty folder to write into. */
+  /** An empty folder for the dataset. */
   readonly folder: string;
 }
 
 /** How a recipe is opened. Methods, so that recipes with different settings fit into one table. */
 export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
-  /** Makes data that a config needs and that does not exist yet, from the finished runs that it depends on. */
+  /** Makes data that the config needs and that does not exist yet, from finished parent runs. */
   makeData(settings: S, resolveRun: RunResolver, say: (line: string) => void): Promise<void>;
-  /** Checks of what the run needs on this machine. They run before its parents are trained. That models exist is checked for every recipe. */
+  /**
+   * Checks of this machine for the run, made before its parents are trained. Every recipe's models are checked for
+   * existence separately.
+   */
   checks(settings: S, shapeOf: ShapeOf): readonly Check[];
-  /** Wires the recipe's parts and returns its training, on every rank. */
+  /** Connects the recipe's parts and returns the training of this rank. */
   open(settings: S, context: TrainingContext): Promise<Training>;
   /**
-   * Opens what is needed to score its recorded episodes again. Null if its answers are not scored. Raises EditrlError when data or models are gone.
+   * Opens the task that scores recorded episodes again. Null if answers are not scored. Raises EditrlError when data or
+   * models are gone.
    */
   openTask(settings: S, resolveRun: RunResolver): Promise<Task<Prompt, unknown> | null>;
   /**
-   * The first `count` rows of each dataset, with answers that need no model. None if answers are not scored, or if images need a model. Draws data
-   * of the tiny world that is not made yet. Raises DataError as opening the datasets does.
+   * The first `count` rows of each dataset, with answers that need no model. Empty if answers are not scored, or if
+   * images need a model.
+   * Draws data of the tiny world that does not exist yet. Raises the DataErrors of opening the datasets.
    */
   sampleRows(settings: S, count: number): Promise<readonly SampledSet[]>;
   /**
-   * Writes an edit as a held-out dataset of this recipe and returns its path. Absent if the recipe edits no images of the user. Raises EditrlError
-   * if a model is gone, and DataError for an image that cannot be read.
+   * Writes an edit as a held-out dataset of this recipe and returns its path. Absent if the recipe cannot edit the
+   * user's images.
+   * Raises EditrlError if a model is gone, and DataError for an image that cannot be read.
    */
   writeEdit?(settings: S, resolveRun: RunResolver, edit: WantedEdit): Promise<string>;
   /**
-   * How much room the context leaves for answers, dataset by dataset. Absent if answers have no prompt before them in the context. Raises EditrlError
-   * when data or models are gone, and DataError for a prompt that cannot be asked.
+   * Context left for answers, by dataset. Absent if the context of answers contains no prompt.
+   * Raises EditrlError when data or models are gone, and DataError for an invalid prompt.
    */
   promptRoom?(settings: S, resolveRun: RunResolver): Promise<readonly PromptRoom[]>;
-  /** The tokens of answers that a training server samples. Absent if they are words. Raises EditrlError when its tokenizer is gone. */
+  /**
+   * The token format of answers that a training server samples. Absent for answers in words. Raises EditrlError when
+   * the tokenizer is gone.
+   */
   servedFormat?(settings: S, resolveRun: RunResolver): TokenFormat<TokenPrompt>;
 }
 
 export type Recipe = TrainedRecipe | ForeignRecipe;
 
-/** For a policy that learns from rewards. */
+/** Progress columns of a policy that learns from rewards. */
 export const rewardColumns: readonly ProgressColumn[] = [
   { label: 'reward', metric: 'reward/mean', width: 6, digits: 3, sticky: false },
   { label: 'KL', metric: 'policy/kl', width: 7, digits: 4, sticky: false },
   { label: 'entropy', metric: 'policy/entropy', width: 6, digits: 3, sticky: false },
 ];
 
-/** For a model that learns from labels. */
+/** Progress columns of a model that learns from labels. */
 export const lossColumns: readonly ProgressColumn[] = [
   { label: 'loss', metric: 'policy/loss', width: 7, digits: 4, sticky: false },
   { label: 'held-out loss', metric: 'validation/loss', width: 7, digits: 4, sticky: true },
 ];
 
-/** A part of a recipe: its policy, its data, its environment, or how it learns. It omits members that it has nothing to add to. */
+/** A part of a recipe: its policy, data, environment or learning. It omits the members that it adds nothing to. */
 export interface Part<S extends TrainedSettings = TrainedSettings> {
   readonly rules?: readonly Rule<S>[];
-  /** Dotted keys at which it names frozen models, in the order in which these are made. */
+  /** Dotted keys of the frozen models that it names, in the order in which these are trained. */
   readonly models?: readonly string[];
-  /** The keys of `models` of which only the tokenizer is read. */
+  /** The keys of `models` of which it reads only the tokenizer. */
   readonly tokenizers?: readonly string[];
-  /** Dotted keys of engine sections, except for the learner's. */
+  /** Dotted keys of engine sections, without the learner's. */
   readonly engines?: readonly string[];
-  /** The learner; exactly one part of a recipe has it. */
+  /** The learner. Exactly one part of a recipe has one. */
   readonly learns?: Learner<S>;
-  /** Bytes of the frozen models that make images. */
+  /** Bytes of the frozen models that generate images. */
   imageMemory?(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number;
   images?(settings: S): ImageServer | null;
   warnings?(settings: S): readonly string[];
@@ -139,19 +149,19 @@ export interface Part<S extends TrainedSettings = TrainedSettings> {
 export interface Learner<S extends TrainedSettings> {
   /** Dotted key of its engine. */
   readonly engine: string;
-  /** Dotted key of the model that it starts from. Null if it always starts from random weights. */
+  /** Dotted key of the starting model. Null if it always starts from random weights. */
   readonly start: string | null;
-  /** Estimated number of parameters that it trains. Null if the settings do not decide it. */
+  /** Estimated number of trained parameters. Null if the settings do not determine it. */
   parameters(settings: S, shapeOf: ShapeOf): number | null;
-  /** Estimated bytes of one process, without those of `Part.imageMemory`. Null if the settings do not decide it. */
+  /** Estimated bytes of one process, without `Part.imageMemory`. Null if the settings do not determine it. */
   memory(settings: S, shapeOf: ShapeOf, sizes?: DataSizes): number | null;
   shape(settings: S, shapeOf: ShapeOf): ModelShape | null;
   sampler?(settings: S): RemoteSampling | null;
-  /** Number of rows that the episodes of an iteration become in training. Absent if nothing is learned from rewards. */
+  /** Number of training rows from the episodes of an iteration. Absent if nothing is learned from rewards. */
   rows?(settings: S): number;
 }
 
-/** A recipe by its parts, in the order in which their rules are checked, with overrides of its own. */
+/** A recipe made of parts, with its own overrides. Rules are checked in the order of the parts. */
 export type Preset<S extends TrainedSettings> = Pick<TrainedRecipe<S>, 'name' | 'schema' | 'pipeline' | 'usedAt'> &
   Partial<TrainedRecipe<S>> & { readonly parts: readonly Part<S>[] };
 

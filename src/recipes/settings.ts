@@ -1,4 +1,4 @@
-/** Every recipe, as configs, planning and launching need it. Importing this registers them for configs. */
+/** All recipes, for configs, planning and launching. Importing this file registers them. */
 import { isTrainable, recipeOf as configRecipeOf, registerRecipes, type NamedModel } from '../config/recipes.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import { decidingTerms, measuredTerms, recordedTerms, termName } from '../rewards/score/choice.js';
@@ -25,7 +25,10 @@ import { textAnswers } from './text_answers/settings.js';
 import { videoActions } from './video_actions/settings.js';
 import type { Recipe, TrainedRecipe } from './recipe.js';
 
-/** By the name in a config's `task`. To add a recipe, add a folder beside this file, one line here and one in open.ts. */
+/**
+ * Recipes by the name in a config's `task`. To add one, add a folder beside this file, one line here and one in
+ * open.ts.
+ */
 export const recipes = {
   image_edit_tokens: imageEditTokens,
   image_tokenizer: imageTokenizer,
@@ -41,12 +44,12 @@ export const recipes = {
   external,
 } as const satisfies Readonly<Record<string, Recipe>>;
 
-/** The recipes that this program trains. */
+/** The recipes that editrl trains. */
 export type TrainedName = {
   [Name in keyof typeof recipes]: (typeof recipes)[Name] extends { readonly trainer: 'this program' } ? Name : never;
 }[keyof typeof recipes];
 
-/** The recipe of settings that this program trains. */
+/** The recipe of settings that editrl trains. */
 export function recipeOf(settings: TrainedSettings): TrainedRecipe {
   return configRecipeOf(settings) as TrainedRecipe;
 }
@@ -56,7 +59,7 @@ export function rewardOf(settings: RunSettings): RewardSettings | null {
   return isTrainable(settings) ? recipeOf(settings).reward(settings) : null;
 }
 
-/** The models of the reward's terms. A text is a folder, or the name of a judge's model. */
+/** The models of the reward's terms. A text is a folder or the name of a judge's model. */
 function termModels(settings: TrainedSettings): NamedModel[] {
   const reward = rewardOf(settings);
   if (reward === null) return [];
@@ -89,18 +92,18 @@ registerRecipes({
   module: import.meta.url,
 });
 
-/** Prompts of one iteration of a run that learns from rewards. 0 for one that samples nothing. */
+/** Prompts of one iteration of a run that learns from rewards. 0 for a run that samples nothing. */
 export function plannedPrompts(settings: TrainedSettings): number {
   const rollout = getPath(settings, 'rollout') as Parameters<typeof promptsPerIteration>[0] | undefined;
   return rollout === undefined ? 0 : promptsPerIteration(rollout);
 }
 
-/** The engines of a run. The first computes the model that learns. */
+/** The engines of a run. The first one runs the trained model. */
 export function enginesOf(settings: TrainedSettings): EngineSettings[] {
   return engineKeys(settings).map((key) => getPath(settings, key) as EngineSettings);
 }
 
-/** Dotted keys of its engine sections. A model on a server has none. */
+/** Dotted keys of the engine sections. A model on a server has none. */
 export function engineKeys(settings: TrainedSettings): string[] {
   return recipeOf(settings).engines.filter((key) => getPath(settings, key) !== undefined);
 }

@@ -49,7 +49,7 @@ describe('a sampler elsewhere', () => {
       engine: parsed,
       model: '/model',
       rank: 4,
-      seen: null,
+      pixelLimits: null,
       blocks: false,
       contextSize: 99,
     });
@@ -57,7 +57,7 @@ describe('a sampler elsewhere', () => {
     expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, model: null } })).toBeNull();
     expect(remoteSampling({ rollout: { engine: null }, policy })).toBeNull();
     const pixels = { image: { min_pixels: 5, max_pixels: 80 }, video: { min_pixels: 7, max_pixels: 90 } };
-    expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, pixels } })?.seen).toEqual({
+    expect(remoteSampling({ rollout: { engine: parsed }, policy: { ...policy, pixels } })?.pixelLimits).toEqual({
       min_pixels: 5,
       max_pixels: 90,
     });

@@ -94,7 +94,7 @@ async function untilReady(
 
 /** The whole command line. The run's flags come before the user's own, which win. */
 export function vllmCommand(
-  { engine, rank, seen, blocks, contextSize }: RemoteSampling,
+  { engine, rank, pixelLimits: seen, blocks, contextSize }: RemoteSampling,
   model: string,
   port: number,
 ): string[] {

@@ -1,4 +1,4 @@
-/** Draws the images that responses describe: a model of this process, or a server. */
+/** Generates the images that responses describe, with a model of this process or with a server. */
 import { LRUCache } from 'lru-cache';
 import { DataError, InternalError, RunError } from '../../core/errors.js';
 import { encodePng, sha256, type RgbImage } from '../../core/images/image.js';
@@ -35,7 +35,7 @@ import { pictureSize, sizeText } from '../../config/schema/images_api.js';
 /** An answer of the policy. A recorded one includes the identity of its image. */
 export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}
 
-/** The part of a recorded answer that identifies its image without the policy. */
+/** Fields of a recorded answer that identify its image without the policy. */
 export interface RecordedDrawing {
   /** Latents of the image itself. */
   readonly latents?: Float32Array;
@@ -49,23 +49,23 @@ export interface RecordedDrawing {
 export interface WantedEdit {
   /** The episode's name. */
   readonly key: string;
-  /** The image to edit, as `Drawing.fitted` returned it: the same object for all edits of a prompt. */
+  /** The image to edit, as `Drawing.fitted` returned it. All edits of a prompt share the object. */
   readonly source: RgbImage;
-  /** Further images that the model is shown, in their order, likewise fitted. Empty if `Drawing.onlyOne` is not null. */
+  /** Further input images in order, also fitted. Empty if `Drawing.onlyOne` is not null. */
   readonly further: readonly RgbImage[];
-  /** The instruction to the model, in words. */
+  /** The instruction as text. */
   readonly words: string;
-  /** The instruction to the model, as tokens for the policy to read. */
+  /** The instruction as tokens for the policy. */
   readonly read: StatesRequest;
-  /** A blank instruction with the same image, if `Drawing.asksBlank`, else null. */
+  /** A blank instruction with the same image if `Drawing.asksBlank`, else null. */
   readonly blank: BlankEdit | null;
-  /** Source of the initial noise. */
+  /** Random numbers of the initial noise. */
   readonly random: RandomStream;
   readonly answer: ResponseAnswer;
 }
 
 export interface BlankEdit {
-  /** Names the files of its images, which determine everything that is read of them. */
+  /** Identifies the image files. The blank instruction's hidden states depend on nothing else. */
   readonly image: string;
   readonly read: StatesRequest;
 }
@@ -79,11 +79,14 @@ export interface DrawnEdit {
 export interface Drawing {
   /** Whether edits need a blank instruction. */
   readonly asksBlank: boolean;
-  /** Why an edit begins from one image. Null: it may begin from several. */
+  /** Why an edit takes a single image. Null if it may take several. */
   readonly onlyOne: SingleImage | null;
-  /** An image in the size in which it is edited and judged. Raises DataError, naming `path` and `where`, for a size that cannot be edited. */
+  /**
+   * An image at the size at which it is edited and judged. Raises DataError, with `path` and `where`, for a size that
+   * cannot be edited.
+   */
   fitted(image: RgbImage, path: string, where: string): RgbImage;
-  /** An image for each edit, in their order; raises as `ImageModel.generate` does. */
+  /** One image for each edit, in order. Raises the errors of `ImageModel.generate`. */
   draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]>;
   /** The fields of a record that identify images. Raises RunError for a record without them. */
   remembered(episode: RecordedEpisode): RecordedDrawing;
@@ -92,30 +95,30 @@ export interface Drawing {
   dispose(): Promise<void>;
 }
 
-/** Gives the hidden states of a policy's reading. */
+/** A policy that returns hidden states. */
 interface ReadingPolicy {
   read(items: readonly StatesRequest[], of: WeightsOf): Promise<HiddenStates[]>;
 }
 
-/** Whether the model that draws gets the states of the weights that training started from. */
+/** Whether the image model is conditioned on states of the starting weights. */
 export function isReadByStart(environment: EditorSettings): boolean {
   return 'read_by' in environment && environment.read_by === 'start';
 }
 
-/** Whether a run reads with the weights that training started from, even if only a blank instruction. */
+/** Whether a run needs the starting weights, even if only for blank instructions. */
 export function keepsStart(environment: EditorSettings): boolean {
   return isReadByStart(environment) || ('read_by' in environment && environment.guidance_scale !== null);
 }
 
-/** The states for an edit, and those of its blank instruction if it has one. */
+/** The states for an edit, and those for its blank instruction if it has one. */
 export interface EditStates {
   readonly states: HiddenStates;
   readonly blank: HiddenStates | null;
 }
 
-/** Reads edits with a policy's weights. */
+/** Computes the hidden states of edits with a policy's weights. */
 export class StatesReader {
-  /** States of blank instructions by image: the weights that training started from never change. */
+  /** States of blank instructions by image. They never change, because they come from the starting weights. */
   readonly #blanks = new LRUCache<string, HiddenStates>({
     maxSize: KEPT_BYTES,
     sizeCalculation: ({ states }) => states.byteLength,
@@ -126,7 +129,9 @@ export class StatesReader {
     private readonly policy: ReadingPolicy,
   ) {}
 
-  /** The states of the edits, in order, under the weights that answered or, depending on the settings, those that training started from. */
+  /**
+   * The states of the edits, in order. The settings choose between the weights that answered and the starting weights.
+   */
   async read(
     edits: readonly Pick<WantedEdit, 'read' | 'blank'>[],
     weights: Exclude<WeightsOf, 'reference'>,
@@ -135,11 +140,11 @@ export class StatesReader {
       edits.map(({ read }) => read),
       isReadByStart(this.environment) ? 'reference' : weights,
     );
-    const told: EditStates[] = [];
+    const withBlanks: EditStates[] = [];
     for (const [i, { blank }] of edits.entries()) {
-      told.push({ states: states[i], blank: blank === null ? null : await this.#blank(blank) });
+      withBlanks.push({ states: states[i], blank: blank === null ? null : await this.#blank(blank) });
     }
-    return told;
+    return withBlanks;
   }
 
   async #blank({ image, read }: BlankEdit): Promise<HiddenStates> {
@@ -151,7 +156,10 @@ export class StatesReader {
   }
 }
 
-/** An image whose sides are multiples of `side`, with at most `most` pixels. Scales it if `most` is not null. Else raises DataError. */
+/**
+ * An image whose sides are multiples of `side`, with at most `most` pixels. Resizes it if `most` is not null, else
+ * raises DataError for other sides.
+ */
 export function fittedTo(
   image: RgbImage,
   { side, most }: { readonly side: number; readonly most: number | null },
@@ -174,9 +182,9 @@ export function fittedTo(
 export interface OwnDrawingParts {
   readonly editor: FlowEditor;
   readonly codec: ImageCodec;
-  /** Null without a policy, when images come from records. */
+  /** Null without a policy, when latents come from records. */
   readonly reader: StatesReader | null;
-  /** Maximum number of pixels of an image. Null: images keep their size. */
+  /** Maximum number of pixels of an image. Null keeps its size. */
   readonly mostPixels: number | null;
 }
 
@@ -186,7 +194,7 @@ type Shown = Pick<Edit, 'source' | 'further'>;
 export class OwnDrawing implements Drawing {
   constructor(private readonly parts: OwnDrawingParts) {}
 
-  /** Raises CheckpointError when the model that draws or one of its parts cannot be read, or they do not match. */
+  /** Raises CheckpointError when the image model or one of its parts cannot be read, or when they do not match. */
   static open(environment: OwnEditor, reader: StatesReader | null, resolveRun: RunResolver): OwnDrawing {
     const { model, model_type: type, parts, num_steps: steps, guidance_scale: guidance, engine } = environment;
     const codec = openCodec(parts.vae, engine, resolveRun);
@@ -236,7 +244,7 @@ export class OwnDrawing implements Drawing {
     await Promise.all([editor.dispose(), codec.dispose()]);
   }
 
-  /** Latents of the images before the edits. Images that several edits share are encoded once. */
+  /** Latents of the source images. Images that several edits share are encoded once. */
   async #encoded(edits: readonly WantedEdit[]): Promise<Shown[]> {
     const images = [...new Set(edits.flatMap(({ source, further }) => [source, ...further]))];
     const encoded = await this.parts.codec.encode(images);
@@ -257,18 +265,18 @@ export class OwnDrawing implements Drawing {
     if (recorded.length === edits.length) return recorded;
     const { reader, editor } = this.parts;
     if (reader === null) throw new InternalError('answers without images, and no policy to draw them by');
-    const told = await reader.read(edits, weights);
-    const made = await editor.draw(edits.map(({ random }, i) => ({ ...shown[i], random, ...told[i] })));
+    const states = await reader.read(edits, weights);
+    const made = await editor.draw(edits.map(({ random }, i) => ({ ...shown[i], random, ...states[i] })));
     return made.map(({ data }) => data);
   }
 }
 
-/** In a run it sends the server the states it reads; from records it looks up stored images, and reads nothing. */
+/** In a run, sends hidden states to the server. From records, looks up stored images and computes no states. */
 export type RenderSource =
   | { readonly images: ServedImages<RenderRequest>; readonly reader: StatesReader }
   | { readonly images: ServedImages<RenderIdentity>; readonly reader: null };
 
-/** Digests of the states that an image was drawn from. */
+/** Digests of the states that an image was generated from. */
 type Digests = Pick<RenderIdentity, 'statesDigest' | 'blankDigest'>;
 
 export class RenderDrawing implements Drawing {
@@ -310,8 +318,8 @@ export class RenderDrawing implements Drawing {
       return { of, digests: of.blank === null ? digests : { ...digests, blankDigest: sha256(of.blank.bytes) } };
     });
     const digests = sent.map((one) => one.digests);
-    const asked = wanted.map((one, i) => ({ ...one, ...sent[i].of, ...digests[i] }));
-    return drawn(await images.generate(asked), digests);
+    const requests = wanted.map((one, i) => ({ ...one, ...sent[i].of, ...digests[i] }));
+    return drawn(await images.generate(requests), digests);
   }
 
   remembered({ key, states, blank_states: blank }: RecordedEpisode): RecordedDrawing {
@@ -334,8 +342,8 @@ export class RenderDrawing implements Drawing {
 }
 
 /**
- * As recorded. An answer from before the run used guidance has no digest of a blank instruction: its image is then not found, as after any other
- * change that affects images.
+ * The recorded digests. An answer from before the run used guidance has no digest of a blank instruction, so its image
+ * is not found, as after any other change that affects images.
  */
 function digestsOf({ statesDigest, blankDigest }: RecordedDrawing): Digests {
   if (statesDigest === undefined) throw new InternalError('an answer without its states, and no policy to read it');
@@ -388,7 +396,7 @@ export class TextPromptDrawing implements Drawing {
     return made.map((image) => ({ image, record: {} }));
   }
 
-  /** Empty: images are found by their words. */
+  /** Empty, because images are found by their text. */
   remembered(): RecordedDrawing {
     return {};
   }

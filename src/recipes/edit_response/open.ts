@@ -1,4 +1,4 @@
-/** Opens `edit_response`: a vision-language model writes words, whose hidden states tell a frozen model how to edit an image. */
+/** Opens `edit_response`: a vision-language model writes text, whose hidden states condition a frozen image editor. */
 import type { LongestStates } from '../../train/environments/render_server.js';
 import type { RunResolver } from '../../models/reference.js';
 import { imagesServer, type EditorSettings } from '../../config/schema/editor.js';
@@ -35,16 +35,16 @@ import { sourcesOf } from '../../data/image_edits.js';
 import { chosenTerms, SHOWN_ALL, showsOne } from '../../rewards/score/choice.js';
 import { measuredReward } from '../../rewards/schema/reward.js';
 
-/** Reads the hidden states of the policy's text. */
+/** Access to the hidden states of the policy's text. */
 interface Reading {
   readonly reader: StatesReader;
   /** Width of a hidden state. */
   readonly width: number;
-  /** Tokens of the longest edit that the run may ask for, and of its blank instruction. */
+  /** Token counts of the longest possible edit and of its blank instruction. */
   readonly longest: () => Promise<LongestStates>;
 }
 
-/** How each kind of environment draws, in a run and from its records. */
+/** How an environment generates images, in a run and from records. */
 interface Kind<E extends EditorSettings> {
   open(
     settings: EditResponseSettings,
@@ -82,8 +82,8 @@ function kindOf<E extends EditorSettings>({ type }: E): Kind<E> {
 
 async function open(settings: EditResponseSettings, context: TrainingContext): Promise<Training> {
   const { resolveRun } = context;
-  const pictured = await openEditTask(settings, resolveRun);
-  const { words, seeing } = pictured;
+  const visionTask = await openEditTask(settings, resolveRun);
+  const { words, seeing } = visionTask;
   const { environment } = settings;
   const model = startingSeeingModel(settings, words.format, seeing, resolveRun);
   if (environment === null) return openWordsTraining(settings, context, words, { model: () => model, isScored: false });
@@ -94,28 +94,28 @@ async function open(settings: EditResponseSettings, context: TrainingContext): P
       requireCapabilities(policy.capabilities, { hiddenStates: 'read_by' in environment });
       const width = model.config.hidden_size;
       const reader = new StatesReader(environment, policy);
-      const reading: Reading = { width, reader, longest: () => longestEdit(pictured, settings) };
-      return asTask(pictured, environment, await kindOf(environment).open(settings, environment, reading, context));
+      const reading: Reading = { width, reader, longest: () => longestEdit(visionTask, settings) };
+      return asTask(visionTask, environment, await kindOf(environment).open(settings, environment, reading, context));
     },
   });
 }
 
-/** Raises DataError as `checkSources`. */
+/** Raises the DataErrors of `checkSources`. */
 async function asTask(
-  pictured: VisionEditTask<EditResponseSettings>,
+  visionTask: VisionEditTask<EditResponseSettings>,
   environment: EditorSettings,
   drawing: Drawing,
 ): Promise<ResponseTask> {
   try {
-    checkSources(pictured, pictured.words.settings, drawing);
+    checkSources(visionTask, visionTask.words.settings, drawing);
   } catch (cause) {
     await drawing.dispose();
     throw cause;
   }
-  return new ResponseTask(pictured, environment, drawing);
+  return new ResponseTask(visionTask, environment, drawing);
 }
 
-/** The words sent to a server leave out the policy's thoughts, as those that rewards read do. */
+/** The task that sends text to an image server. Like the text for rewards, it leaves out the policy's thoughts. */
 function openEditTask(
   settings: EditResponseSettings,
   resolveRun: RunResolver,
@@ -138,17 +138,19 @@ export const editResponse: OpenRecipe<EditResponseSettings> = {
   writeEdit: (settings, _resolveRun, edit) => writeImageEdit(settings, edit),
   promptRoom: async (settings, resolveRun) => (await openEditTask(settings, resolveRun)).words.room(),
   openTask: async (settings, resolveRun) => {
-    const pictured = await openEditTask(settings, resolveRun);
+    const visionTask = await openEditTask(settings, resolveRun);
     const { environment } = settings;
-    if (environment === null) return pictured.words;
-    return asTask(pictured, environment, kindOf(environment).again(settings, environment, resolveRun));
+    if (environment === null) return visionTask.words;
+    return asTask(visionTask, environment, kindOf(environment).again(settings, environment, resolveRun));
   },
   sampleRows: async (settings, count) => (settings.environment === null ? [] : sampleVisionEdits(settings, count)),
 };
 
 /**
- * Counts the tokens of the row with the longest images and instruction, estimated from the headers of image files and the bytes of words, with
- * the longest possible answer if the model that draws gets the response. Raises DataError when that row cannot be asked.
+ * Token count of the row with the longest images and instruction, plus the longest possible answer if the image model
+ * gets the response.
+ * Estimated from the headers of image files and the bytes of texts. Raises DataError when that row makes an invalid
+ * prompt.
  */
 export async function longestEdit(
   {
@@ -161,7 +163,7 @@ export async function longestEdit(
 ): Promise<LongestStates> {
   const images = new Map<string, number>();
   let most: { readonly source: VisionEditSource; readonly index: number; readonly length: number } | null = null;
-  for (const [source, rows] of words.asked) {
+  for (const [source, rows] of words.rowsUsed) {
     for (let index = 0; index < rows; index++) {
       const edit = source.edits.read(index);
       let length = Buffer.byteLength(edit.instruction);
@@ -177,31 +179,34 @@ export async function longestEdit(
   const prompt = await words.promptOf(most.source, most.index);
   const { ids } = prompt.tokens;
   const room = Math.min(rollout.max_response_tokens, policy.model_context_size - ids.length);
-  const said = environment?.told === 'instruction' ? 0 : room;
+  const responseTokens = environment?.told === 'instruction' ? 0 : room;
   const without = (await blank(prompt)).ids;
   return {
-    edit: ids.length - firstImageToken(ids, seeing, imageName) + said,
+    edit: ids.length - firstImageToken(ids, seeing, imageName) + responseTokens,
     blank: without.length - firstImageToken(without, seeing, imageName),
   };
 }
 
-/** 0 for an image that cannot be opened, which is reported when it is needed. */
+/** 0 for an image that cannot be opened, which is reported when the image is needed. */
 async function tokensIn(file: string, { processor }: VisionEditTask<EditResponseSettings>['seeing']): Promise<number> {
   const size = await imageSize(file);
   return size === null ? 0 : processor.tokensOf(size);
 }
 
-/** Raises DataError for the first row of several images if the editor, the prompt or a reward takes one. */
+/** Raises DataError for the first row with several images if the editor, the prompt or a reward takes one. */
 export function checkSources(
   { words, imageName }: Pick<VisionEditTask<EditResponseSettings>, 'words' | 'imageName'>,
   settings: EditResponseSettings,
   { onlyOne }: Pick<Drawing, 'onlyOne'>,
 ): void {
   const one = onlyOne ?? unnamed(settings, imageName) ?? judged(settings);
-  if (one !== null) requireSingleImage(words.asked, one);
+  if (one !== null) requireSingleImage(words.rowsUsed, one);
 }
 
-/** Qwen-Image-Edit-2509 and -2511 read a name before each image. Plain Qwen-Image-Edit has neither names nor several images. */
+/**
+ * Qwen-Image-Edit-2509 and -2511 expect a name before each image. The first Qwen-Image-Edit supports neither names nor
+ * several images.
+ */
 function unnamed({ prompt, environment }: EditResponseSettings, name: readonly number[]): SingleImage | null {
   if (environment === null || !('picture_names' in environment) || !prompt.chat) return null;
   if (name.length > 0 && environment.picture_names) return null;

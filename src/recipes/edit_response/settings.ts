@@ -1,6 +1,6 @@
 /**
- * The recipe `edit_response`: a vision-language model describes an edit, the hidden states of exactly what it wrote condition a frozen model that
- * edits the image, and the edited image is judged.
+ * The recipe `edit_response`: a vision-language model writes a response about an edit. The hidden states of its exact
+ * tokens condition a frozen image editor, and the edited image is judged.
  */
 import { z } from 'zod';
 import { measuredReward, wordsReward } from '../../rewards/schema/reward.js';
@@ -48,7 +48,7 @@ export const editResponse = preset<EditResponseSettings>({
   schema,
   pipeline: 'image-text-to-text',
   usedAt: { key: 'policy.model', of: 'edit_response' },
-  // Without images there is nothing to score.
+  // Without images, there is nothing to score.
   reward: (settings) => (settings.environment === null ? null : measuredReward(settings)),
   images: imageServer,
   parts: [
@@ -60,7 +60,10 @@ export const editResponse = preset<EditResponseSettings>({
   ],
 });
 
-/** Bytes of drawing the edit with the most tokens: those of the edited image, of the size of the first, and of all that the model is shown. */
+/**
+ * Bytes for generating the edit with the most tokens. The edited image has the size of the first source image, and all
+ * source images count.
+ */
 function drawnBytes({ environment, data }: EditResponseSettings, shapeOf: ShapeOf, sizes?: DataSizes): number {
   if (environment?.type !== 'model' || sizes === undefined) return 0;
   const shape = shapeOf(environment.model);
@@ -83,10 +86,10 @@ function drawnBytes({ environment, data }: EditResponseSettings, shapeOf: ShapeO
   return FLOAT * flowDrawn(shape, together, Math.max(0, ...tokens));
 }
 
-/** Tokens of an image whose size is not known: those of 512 x 512 pixels, where a token is 16 of them wide. */
+/** Tokens of an image of unknown size: 512 x 512 pixels with tokens of 16 x 16. */
 const ASSUMED_TOKENS = 32 ** 2;
 
-/** A server that trains gives words and their log-probabilities alone. */
+/** A training server returns only tokens and log-probabilities, not hidden states. */
 function trainedHere({ policy }: PartialSettings<EditResponseSettings>): readonly Problem[] {
   return problemUnless(
     policy?.trainer?.type !== 'tinker',
@@ -95,7 +98,7 @@ function trainedHere({ policy }: PartialSettings<EditResponseSettings>): readonl
   );
 }
 
-/** Rewards need images that depend on the response. */
+/** Learning from rewards requires images that depend on the response. */
 function drawing({ algorithm, environment, policy }: PartialSettings<EditResponseSettings>): Problem[] {
   if (environment?.read_by === 'start' && policy?.model === null) {
     return problem(

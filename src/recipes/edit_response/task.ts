@@ -1,4 +1,4 @@
-/** The task of `edit_response`: a text task over images, and the edited image for each response. */
+/** The task of `edit_response`: prompts of images with text, and an edited image for each response. */
 import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';
 import type { TrainingOrder } from '../../data/datasets.js';
@@ -25,8 +25,8 @@ import type { TextPrompt, WordsTask } from '../shared/words/task.js';
 import type { BlankEdit, Drawing, ResponseAnswer } from './drawing.js';
 import type { EditResponseSettings } from './settings.js';
 
-/** The settings that decide the input of the editing model. */
-type Asking = Pick<EditorSettings, 'told' | 'same_latent'> & { readonly picture_names?: boolean };
+/** Settings that determine the input of the editing model. */
+type EditorInput = Pick<EditorSettings, 'told' | 'same_latent'> & { readonly picture_names?: boolean };
 
 export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
@@ -39,16 +39,16 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
 
   constructor(
     { words, seeing, images, blank, imageName }: VisionEditTask<EditResponseSettings>,
-    private readonly asking: Asking,
+    private readonly input: EditorInput,
     private readonly drawing: Drawing,
   ) {
     this.#words = words;
     this.#seeing = seeing;
     this.#images = images;
     this.#blank = blank;
-    this.#name = asking.picture_names === true ? imageName : [];
+    this.#name = input.picture_names === true ? imageName : [];
     this.validation = words.validation;
-    this.sources = maxImages(words.asked);
+    this.sources = maxImages(words.rowsUsed);
   }
 
   get order(): TrainingOrder {
@@ -59,7 +59,10 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     return this.#words.prompt(position);
   }
 
-  /** Draws a chunk's images together. Raises DataError for an image that cannot be read, or whose sides the model cannot edit. */
+  /**
+   * Generates a chunk's images in one batch. Raises DataError for an image that cannot be read or whose size cannot be
+   * edited.
+   */
   async render(
     chunk: readonly Answers<TextPrompt, ResponseAnswer>[],
     weights: Exclude<WeightsOf, 'reference'>,
@@ -67,7 +70,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     const written = await this.#words.render(chunk);
     const sources = await Promise.all(chunk.map(({ prompt }) => this.#sources(prompt)));
     const blanks = await Promise.all(chunk.map(({ prompt }) => this.#blankOf(prompt)));
-    const usesResponse = this.asking.told === 'response';
+    const usesResponse = this.input.told === 'response';
     const edits = chunk.flatMap(({ prompt, answers, keys }, p) =>
       answers.map((answer, g) => ({
         key: keys[g],
@@ -123,10 +126,13 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
     await Promise.all([this.#words.dispose(), this.drawing.dispose()]);
   }
 
-  /** The images, the instruction and exactly the sampled tokens. The system message is read but left out of the states. */
+  /**
+   * The images, the instruction and exactly the sampled tokens. The policy reads the system message, but its states are
+   * left out.
+   */
   #toRead({ tokens }: TextPrompt, { ids }: TokenAnswer): StatesRequest {
     const from = firstImageToken(tokens.ids, this.#seeing, this.#name);
-    return { prompt: tokens, answer: this.asking.told === 'response' ? ids : null, from };
+    return { prompt: tokens, answer: this.input.told === 'response' ? ids : null, from };
   }
 
   async #blankOf(prompt: TextPrompt): Promise<BlankEdit | null> {
@@ -137,7 +143,7 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   }
 
   #noise({ id }: TextPrompt, answer: number): RandomStream {
-    return new RandomStream(this.#words.settings.seed, 'edit', id, this.asking.same_latent ? 0 : answer);
+    return new RandomStream(this.#words.settings.seed, 'edit', id, this.input.same_latent ? 0 : answer);
   }
 
   async #truth(prompt: TextPrompt): Promise<RgbImage | null> {

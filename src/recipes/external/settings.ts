@@ -1,4 +1,4 @@
-/** The recipe `external`: whatever the program in `launch.command` trains. */
+/** The recipe `external`: a training by the program in `launch.command`. */
 import { z } from 'zod';
 import { externalLaunch } from '../../config/schema/launch.js';
 import { result } from '../../core/schema/mark.js';

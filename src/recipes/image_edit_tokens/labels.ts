@@ -1,4 +1,4 @@
-/** Labeled edits for supervised training, and the tokens of an answer that carry the loss in EARL's cycles of text and vision. */
+/** Labeled edits for supervised training, and the tokens that carry the loss in EARL's cycles of text and vision. */
 import type { SftSettings, TrainTokens } from '../../config/schema/algorithm.js';
 import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
@@ -40,7 +40,7 @@ async function labelled(
   };
 }
 
-/** The labeled answer's ids. Raises DataError when the sample has none. */
+/** The token ids of the labeled answer. Raises DataError when the sample has no label. */
 export async function labelledAnswer(
   { space, settings, thinks }: ImageEditTask,
   sample: EditSample,
@@ -56,7 +56,10 @@ export async function labelledAnswer(
   return Int32Array.from(space.answer(sample.target, thought, imageOpen));
 }
 
-/** Vision tokens that differ from the source's at the same position weigh more: most of an edit is a copy. */
+/**
+ * Weighs vision tokens more if they differ from the source's token at the same position, because most of an edit is a
+ * copy.
+ */
 function tokenWeights(
   { space }: ImageEditTask,
   sample: EditSample,
@@ -65,7 +68,7 @@ function tokenWeights(
   stressChanges: boolean,
 ): Float32Array {
   const source = space.image(sample.source);
-  // -1 if the prompt opened the image: the answer then lacks the source's first token.
+  // -1 if the prompt already opened the image. The answer then lacks the image-start token.
   const imageStart = ids.indexOf(space.special.imageStart);
   return Float32Array.from(ids, (id, t) => {
     const changed = t >= imageStart && space.isVision(id) && source[t - imageStart] !== id;
@@ -73,7 +76,10 @@ function tokenWeights(
   });
 }
 
-/** 1 for tokens of an answer that carry the loss in an iteration (counted from 1), else 0. The loss is divided by their number. */
+/**
+ * 1 for tokens of an answer that carry the loss in an iteration (counted from 1), else 0. The loss is divided by the
+ * number of ones.
+ */
 export function trainedTokens(
   iteration: number,
   { ids }: Pick<TokenAnswer, 'ids'>,

@@ -66,7 +66,7 @@ function formsOf({ policy }: ImageEditSettings): TokenForms {
   };
 }
 
-/** A datalist of edits, the first of which is read too. */
+/** Opens a datalist of edits and reads its first edit. */
 export const editsCheck = checkOf('edits', (path: string) => void openEditDataset(path).read(0));
 
 export const imageTokenizerCheck = checkOf('image tokenizer', (folder: string) => {
@@ -74,8 +74,8 @@ export const imageTokenizerCheck = checkOf('image tokenizer', (folder: string) =
 });
 
 /**
- * Checks that a vocabulary of words and images matches the folders of the model that reads its tokens, and of the image tokenizer of its codes. These
- * are null if they are not known yet.
+ * Checks that the joint vocabulary matches the model that reads its tokens and the image tokenizer of its codes. These
+ * two folders are null if not known yet.
  */
 export const vocabularyCheck = checkOf('vocabulary', (folder: string, model: string | null, images: string | null) => {
   if (!existsSync(folder)) return;
@@ -87,7 +87,7 @@ export const vocabularyCheck = checkOf('vocabulary', (folder: string, model: str
   requireSameIds(rootOf(model), tokenizer);
 });
 
-/** Emu3's config.json gives every token's id. */
+/** Emu3's config.json lists the id of every token. */
 function requireSameIds(folder: string, tokenizer: Tokenizer): void {
   const { vocabulary_map: map } = readConfig<{ readonly vocabulary_map?: unknown }>(folder);
   const ids = z.record(z.string(), z.int()).safeParse(map);
@@ -121,7 +121,10 @@ export const imageEditTokens: OpenRecipe<ImageEditSettings> = {
   servedFormat: (settings, resolveRun) => new Emu3Format(spaceOf(settings, resolveRun)),
 };
 
-/** Makes them if a config needs them and they do not exist yet; needs the finished tokenizer that `environment.model` names. */
+/**
+ * Makes the data of the tiny world if the config needs it and it does not exist. Requires the finished tokenizer in
+ * `environment.model`.
+ */
 export async function makeData(
   settings: ImageEditSettings,
   resolveRun: RunResolver,
@@ -136,15 +139,15 @@ export async function makeData(
   }
 }
 
-/** The codes of drawn rows are not used: rewards see pixels. */
+/** An image tokenizer without codes. Rewards read pixels. */
 const noCodes: ImageTokenizerLike = {
   id: 'none',
   encode: async (images) => images.map(() => ({ height: 1, width: 1, codes: new Int32Array(1) })),
 };
 
 /**
- * The first edits of each dataset, with the labeled image, the unchanged source, and an answer without an image. Leaves out samples with only
- * codes, which a model would have to decode.
+ * The first edits of each dataset. The answers are the labeled image, the unchanged source, and no image. Leaves out
+ * samples that have only codes, because decoding them needs a model.
  */
 export function sampleEdits(settings: ImageEditSettings, count: number): Promise<SampledSet[]> {
   return editData(noCodes).sampled(settings, count, (place) =>

@@ -98,7 +98,7 @@ export const imageEditTokens = preset<ImageEditSettings>({
   ],
 });
 
-/** A training server samples any token, and tells log-probabilities over the whole vocabulary. */
+/** A training server can sample any token, and its log-probabilities cover the whole vocabulary. */
 function plainTokens({ policy }: PartialSettings<ImageEditSettings>): readonly Problem[] {
   if (policy?.trainer?.type !== 'tinker') return [];
   const why = 'whose server samples any token of the whole vocabulary';

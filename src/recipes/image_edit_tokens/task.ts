@@ -23,7 +23,7 @@ export interface EditPrompt extends Prompt, TokenRequest<Emu3Prompt> {
   readonly sample: EditSample;
 }
 
-/** The joint vocabulary of words and image codes. Raises DataError or CheckpointError naming what is missing. */
+/** The joint vocabulary of words and image codes. Raises DataError or CheckpointError for missing files. */
 export function spaceOf({ policy }: ImageEditSettings, resolveRun: RunResolver): TokenSpace {
   const { chat_words, image_header, end_after_image } = policy;
   const forms = { chatWords: chat_words, imageHeader: image_header, endAfterImage: end_after_image };
@@ -43,7 +43,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     this.validation = data.prompts(async (source, index) => this.promptOf(source.read(index)));
   }
 
-  /** Opens datasets and loads the frozen models. Raises DataError or CheckpointError naming what is missing. */
+  /** Opens datasets and loads the frozen models. Raises DataError or CheckpointError for missing files. */
   static open(settings: ImageEditSettings, resolveRun: RunResolver): ImageEditTask {
     const space = spaceOf(settings, resolveRun);
     const environment = loadVisionTokenizer(
@@ -57,12 +57,12 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return new ImageEditTask(settings, space.tokenizer, space, environment, data);
   }
 
-  /** Whether answers begin with reasoning: the prefill opens a thinking block. */
+  /** Whether answers begin with reasoning, because the prefill opens a thinking block. */
   get thinks(): boolean {
     return this.settings.policy.assistant_prefill.includes(THINKING.start);
   }
 
-  /** The sample at a global position of the endless training order, or at a place. */
+  /** The sample at a global position of the endless training order, or at a place in a dataset. */
   trainingSample(position: number | SamplePlace): EditSample {
     const { source, index } = this.data.at(position);
     return source.read(index);
@@ -76,12 +76,15 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return this.promptOf(this.trainingSample(position));
   }
 
-  /** Checks the first sample of every dataset. Raises DataError as `promptOf` does. */
+  /** Checks the first sample of every dataset. Raises the DataErrors of `promptOf`. */
   async checkFirst(): Promise<void> {
     for (const source of this.data.sources) await this.promptOf(source.read(0));
   }
 
-  /** Raises DataError for codes that the image tokenizer does not have, and when the context leaves no room for an image after the prompt. */
+  /**
+   * Builds a prompt. Raises DataError for codes that the image tokenizer does not have, and when the context leaves no
+   * room for an image.
+   */
   async promptOf(sample: EditSample): Promise<EditPrompt> {
     for (const { codes } of sample.target === null ? [sample.source] : [sample.source, sample.target]) {
       const wrong = codes.find((code) => code >= this.space.visionCount);
@@ -130,7 +133,7 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
     return encodePng(image);
   }
 
-  /** The image in a file, or else decoded from codes. Null if there are neither. */
+  /** Decodes the image file, or else the codes. Null without either. */
   async #image(png: Uint8Array | null, codes: CodeGrid | null, id: string): Promise<RgbImage | null> {
     if (png !== null) return decodeImage(png, id);
     return codes === null ? null : (await this.environment.decode([codes]))[0];
@@ -160,13 +163,13 @@ export class ImageEditTask implements Task<EditPrompt, TokenAnswer> {
   }
 }
 
-/** The instruction and, in brackets, the text that the policy wrote before the image. */
+/** The instruction, followed in brackets by the text that the policy wrote before the image. */
 export function withThought(instruction: string, text: string): string {
   const words = text.replaceAll(/<\|[^|]*\|>/g, '').trim();
   return words === '' ? instruction : `${instruction} (${words})`;
 }
 
-/** Raises DataError when a dataset says that its codes are another tokenizer's: they would mean other images. */
+/** Raises DataError when a dataset's codes come from another tokenizer, because they would decode to other images. */
 function requireCodesOf(id: string, { tokenizer, name }: SampleSource<EditSample>): void {
   if ((tokenizer ?? id) === id) return;
   throw new DataError('the samples are written in the codes of another image tokenizer than environment.model', {

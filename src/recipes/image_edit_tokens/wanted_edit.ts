@@ -1,4 +1,4 @@
-/** An edit of the user as a dataset in the run's codes. */
+/** Writes the user's edit as a dataset in the run's image codes. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
@@ -10,7 +10,10 @@ import { imageCodes } from '../../train/policies/tokens/image_codes.js';
 import type { WantedEdit } from '../recipe.js';
 import type { ImageEditSettings } from './settings.js';
 
-/** Packs an edit in the run's codes. The image gets the size of the run's own held-out images, unless the tokenizer's processor resizes it. */
+/**
+ * Packs an edit into the run's image codes. The image gets the size of the run's held-out images, unless the
+ * tokenizer's processor resizes it.
+ */
 export async function writeEdit(
   settings: ImageEditSettings,
   resolveRun: RunResolver,
@@ -19,8 +22,8 @@ export async function writeEdit(
   const tokenizer = loadVisionTokenizer(modelFolder(settings.environment.model, resolveRun), { provider: 'cpu' });
   try {
     const { patch } = tokenizer.config;
-    const [held] = settings.data.validation;
-    const { height, width } = openEditDataset(editData(tokenizer).placesOf(settings)(held.path)).read(0).source;
+    const [heldOut] = settings.data.validation;
+    const { height, width } = openEditDataset(editData(tokenizer).placesOf(settings)(heldOut.path)).read(0).source;
     const instructions = join(folder, 'edit.jsonl');
     const line = JSON.stringify({ source: image, instruction, split: SPLIT });
     writeFileSync(instructions, `${line}\n`.repeat(count));

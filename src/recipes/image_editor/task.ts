@@ -62,7 +62,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     readonly settings: ImageEditorSettings,
     private readonly parts: EditorParts,
   ) {
-    requireSingleImage(parts.words.asked, {
+    requireSingleImage(parts.words.rowsUsed, {
       why: 'image_editor takes one',
       next: 'Remove such rows.',
     });

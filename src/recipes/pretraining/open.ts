@@ -1,4 +1,4 @@
-/** Opens the recipes that train a model for images on images alone. */
+/** Opens the recipes that train a model for images on images or captioned images. */
 import { Datasets } from '../../data/datasets.js';
 import type { ComparedSample } from '../../data/overlap.js';
 import type { SampleSource } from '../../data/types.js';
@@ -54,7 +54,10 @@ type WholeBatchSettings<T> = TrainedSettings &
     readonly environment: { readonly engine: EngineSettings };
   };
 
-/** A recipe whose datasets `open` opens, each by its path, and whose network `networkOf` makes. */
+/**
+ * Opens a recipe whose whole batches fit into one step. `open` opens its datasets by path, and `networkOf` creates its
+ * network.
+ */
 export function wholeBatchOpener<S extends WholeBatchSettings<D>, D, T, M>(
   tiny: Pick<TinyDataset<D>, 'make' | 'placesOf'>,
   checks: (settings: S) => Check[],
@@ -113,7 +116,10 @@ export const imageTokenizer: OpenRecipe<ImageTokenizerSettings> = wholeBatchOpen
   },
 );
 
-/** The images of a dataset as patches, each decoded once. Raises DataError for an image that cannot be cut into patches. */
+/**
+ * The patches of a dataset's images. Each image is decoded once. Raises DataError for an image that cannot be cut into
+ * patches.
+ */
 function patchesOf(path: string, patch: number): SampleSource<Promise<Float32Array>> {
   const images = openImageDataset(path);
   const kept = new Map<number, Promise<Float32Array>>();
@@ -128,7 +134,7 @@ function patchesOf(path: string, patch: number): SampleSource<Promise<Float32Arr
   };
 }
 
-/** `tokenizer.json` of the joint vocabulary: special tokens, the words that the data may contain, and one token per code. */
+/** The `tokenizer.json` of the joint vocabulary: special tokens, the words of the data, and one token per code. */
 function jointTokenizerJson({ data: { tiny }, environment }: ImageTokenizerSettings): string {
   const words = tiny === null ? [] : tinyVocabulary({ columns: tiny.grid, rows: tiny.grid, cell: tiny.cell });
   return jointVocabularyJson([...THINKING_WORDS, ...words], environment.init.codebook_size);
@@ -210,7 +216,7 @@ type Source = SampleSource<CaptionedImage>;
 const KEPT_BYTES = 2 ** 28;
 
 export class CaptionedTask implements LabeledImages<ImagePrompt, Source> {
-  /** By the row of an image. */
+  /** Latents by the row of their image. */
   readonly #wanted = new LRUCache<string, Float32Array>({ maxSize: KEPT_BYTES });
 
   constructor(
@@ -233,7 +239,7 @@ export class CaptionedTask implements LabeledImages<ImagePrompt, Source> {
     return this.promptAt(source, index);
   }
 
-  /** Raises DataError for an image that cannot be read, when it is needed. */
+  /** Raises DataError for an image that cannot be read. */
   async promptAt(source: Source, index: number): Promise<ImagePrompt> {
     const sample = source.read(index);
     const { init } = this.settings.environment;

@@ -1,4 +1,7 @@
-/** Recipes that train a model for images on images alone: an autoencoder, an image tokenizer, a CLIP and a flow model that paints captions. */
+/**
+ * Recipes that train a model for images: an autoencoder, an image tokenizer, a CLIP, and a flow model that turns
+ * captions into images.
+ */
 import { z } from 'zod';
 import {
   autoencoderAlgorithm,
@@ -27,7 +30,7 @@ import { flowInitDescription, flowInitFields } from '../../config/schema/image_m
 import { flowValidation } from '../../config/schema/training.js';
 import { ASSUMED_REDUCTION, flowMatchingLearner, freshFlowShape } from '../shared/flow/settings.js';
 
-/** The settings of a network that learns from whole batches by its loss alone. */
+/** Settings of a network that trains on whole batches with its own loss. */
 function networkSchema<N extends string, A extends z.ZodType, D extends z.ZodType, I extends z.ZodType>(
   task: N,
   algorithm: A,
@@ -54,7 +57,10 @@ export type ImageAutoencoderSettings = z.output<typeof autoencoderSchema>;
 export type ImageTokenizerSettings = z.output<typeof tokenizerSchema>;
 export type ImageTextEncoderSettings = z.output<typeof encoderSchema>;
 
-/** A recipe whose one process computes each batch whole. `kept` are the values that a batch keeps for the backward pass, null if unknown. */
+/**
+ * A recipe whose single process computes each batch whole. `kept` is the number of values kept for the backward pass,
+ * or null if unknown.
+ */
 function networkRecipe<S extends TrainedSettings & { readonly algorithm: WordsSftSettings }>({
   rule,
   parameters,
@@ -81,10 +87,13 @@ function networkRecipe<S extends TrainedSettings & { readonly algorithm: WordsSf
   });
 }
 
-/** Values kept per position and channel of a level: its residual blocks' convolutions, norms and activations, in encoder and decoder. */
+/**
+ * Values kept per position and channel of a level: convolutions, norms and activations of its residual blocks, in
+ * encoder and decoder.
+ */
 const KEPT_PER_BLOCK = 12;
 
-/** The autoencoder of latent diffusion. Channels have to be whole groups, and images whole latents. */
+/** The autoencoder of latent diffusion. Channels must be divisible by the groups, and image sides by the reduction. */
 export const imageAutoencoder = networkRecipe<ImageAutoencoderSettings>({
   name: 'image_autoencoder',
   schema: autoencoderSchema,
@@ -113,7 +122,7 @@ export const imageAutoencoder = networkRecipe<ImageAutoencoderSettings>({
         ),
       ];
     }),
-  // Kernels of 3 x 3: two for each residual block of encoder and decoder, those of the lowest level, and those between levels.
+  // 3 x 3 kernels: two per residual block of encoder and decoder, those of the lowest level, and those between levels.
   parameters: ({ environment: { init } }) => {
     const { block_out_channels: channels, layers_per_block } = init;
     const blocks = 2 * layers_per_block + 1;
@@ -137,12 +146,12 @@ export const imageAutoencoder = networkRecipe<ImageAutoencoderSettings>({
   shape: ({ environment }) => ({ kind: 'autoencoder', reduction: reductionOf(environment) }),
 });
 
-/** Side of an image divided by that of its latents. */
+/** Side of an image divided by the side of its latents. */
 export function reductionOf({ init }: ImageAutoencoderSettings['environment']): number {
   return 2 ** (init.block_out_channels.length - 1);
 }
 
-/** Convolutions whose activations a micro-batch keeps. */
+/** Number of convolutions whose activations a micro-batch keeps. */
 const CONVOLUTIONS = 20;
 
 /** A VQ image tokenizer. */
@@ -159,7 +168,8 @@ export const imageTokenizer = networkRecipe<ImageTokenizerSettings>({
         `found ${patch}; allowed: a divisor of the image's side (${grid * cell} pixels)`,
       ),
     ),
-  // Two matrices each way, between pixels, the hidden layer and codes; and the codebook.
+  // The codebook, and two matrices each way: between pixels and the hidden layer, and between the hidden layer and
+  // codes.
   parameters: ({ environment: { init } }) => {
     const { hidden, codebook_size, code_dim, patch } = init;
     return 2 * hidden * (3 * patch * patch + code_dim) + codebook_size * code_dim;
@@ -173,10 +183,12 @@ export const imageTokenizer = networkRecipe<ImageTokenizerSettings>({
   shape: () => null,
 });
 
-/** Values per unit of a token's width that a layer keeps: its norms, queries, keys, values, and the outputs of attention and layers. */
+/**
+ * Values kept per layer and unit of a token's width: norms, queries, keys, values, and outputs of attention and layers.
+ */
 const KEPT_WIDTHS = 10;
 
-/** A CLIP with random initial weights. The reward `clip` can use the result. */
+/** A CLIP with random initial weights. The reward term `clip` can use the trained model. */
 export const imageTextEncoder = networkRecipe<ImageTextEncoderSettings>({
   name: 'image_text_encoder',
   schema: encoderSchema,
@@ -214,8 +226,8 @@ export const imageTextEncoder = networkRecipe<ImageTextEncoderSettings>({
 });
 
 /**
- * Four square matrices and the feed-forward layers of each layer, the embeddings, and the projections. The vocabulary has as many words as merges and
- * bytes.
+ * Four square matrices and the feed-forward layers of each layer, the embeddings, and the projections. The vocabulary
+ * consists of merges and bytes.
  */
 function clipParameters({ environment: { init } }: ImageTextEncoderSettings): number {
   const { text_config: text, vision_config: vision, projection_dim: space } = init;

@@ -1,4 +1,4 @@
-/** Opens prompt rewriting outside of a run: with a policy that `prompt_enhance` has trained, or with any language model as it is. */
+/** Rewrites prompts outside of a run, with a policy trained by `prompt_enhance` or with any language model. */
 import { DataError, UsageError, CheckpointError, ConfigError } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
 import { resolveProvider } from '../../compute/onnx/provider.js';
@@ -21,22 +21,28 @@ import { encoderOf } from './open.js';
 /** A rewritten prompt. */
 export interface EnhancedPrompt {
   readonly prompt: string;
-  /** The prompt for an image model; may be empty. */
+  /** The rewritten prompt for an image model. May be empty. */
   readonly enhanced_prompt: string;
-  /** The pieces that were stripped around it. */
+  /** Text that was stripped around it. */
   readonly stripped: readonly string[];
-  /** Whether it ended by itself rather than at the length limit. */
+  /** Whether the rewrite ended before the length limit. */
   readonly finished: boolean;
-  /** Tokens at the rewrite's end that the run's image model does not read. Null if its limit is unknown. */
+  /** Number of tokens at the rewrite's end that the run's image model cuts off. Null if its limit is unknown. */
   readonly unread: number | null;
-  /** Tokens at the prompt's end that CLIP does not read when the run's reward compares images with the prompt. Null if no reward does. */
+  /**
+   * Number of tokens at the prompt's end that CLIP cuts off if the run's reward compares images with the prompt. Null
+   * if no reward does.
+   */
   readonly prompt_unread: number | null;
 }
 
 export interface Enhancer {
-  /** What is unknown about how rewrites are read. */
+  /** Models that could not be opened, so that their token limits are unknown. */
   readonly problems: readonly string[];
-  /** In their order. The same prompt, position and seed give the same rewrite. Raises DataError for a prompt that leaves no room for an answer. */
+  /**
+   * Rewrites prompts, in order. The same prompt, position and seed give the same rewrite. Raises DataError for a prompt
+   * that leaves no room for an answer.
+   */
   enhance(prompts: readonly string[], first: number): Promise<EnhancedPrompt[]>;
   dispose(): Promise<void>;
 }
@@ -52,7 +58,8 @@ export interface EnhancerOptions {
 }
 
 /**
- * Rewrites with a run of `prompt_enhance`, using the weights and the vocabulary of one of its checkpoints. Raises UsageError for another kind of run.
+ * Rewrites with the weights and vocabulary of a checkpoint of a `prompt_enhance` run. Raises UsageError for other kinds
+ * of runs.
  */
 export function openRunEnhancer(
   settings: RunSettings,
@@ -70,7 +77,10 @@ export function openRunEnhancer(
   return openEnhancer({ policy: made, prompt, rollout, data }, options, readersOf(enhance, options.resolveRun));
 }
 
-/** Rewrites with an unchanged language model, given the recipe's default instructions. Raises CheckpointError and DataError as training does. */
+/**
+ * Rewrites with an untrained language model and the recipe's default instructions. Raises the CheckpointErrors and
+ * DataErrors of training.
+ */
 export function openModelEnhancer(model: ModelReference, options: EnhancerOptions): Promise<Enhancer> {
   return openEnhancer(defaultEnhancing(model), options, NO_READERS);
 }
@@ -93,12 +103,12 @@ async function openEnhancer(
     session: sessionOptions({ ...policy.engine, provider }),
   });
   const how = { ...samplingOf(settings), ...sampling };
-  const asked = async (text: string) => {
+  const promptTokens = async (text: string) => {
     const row = { [data.columns.prompt]: text };
     const columns = { ...data.columns, expected: null };
     const question = questionOf(row, { prompt, data: { columns } }, text);
     const options = { addGenerationPrompt: true, variables: prompt.variables };
-    const { text: read, addSpecial } = await promptText(words, question.asked, options, policy.assistant_prefill);
+    const { text: read, addSpecial } = await promptText(words, question.prompt, options, policy.assistant_prefill);
     const ids = await words.tokenizer.encode(read, { addSpecial });
     if (ids.length >= policy.model_context_size) throw tooLong(text, ids.length, policy.model_context_size);
     return { ids, thinks: opensThought(read, policy.assistant_prefill, policy.thinking) };
@@ -106,7 +116,7 @@ async function openEnhancer(
   return {
     problems: readers.problems,
     async enhance(prompts, first) {
-      const tokens = await Promise.all(prompts.map(asked));
+      const tokens = await Promise.all(prompts.map(promptTokens));
       const whole = tokens.map(({ ids }) => ({ tokens: { ids } }));
       const answers = await sampler.sample(
         {
@@ -122,8 +132,8 @@ async function openEnhancer(
       );
       return Promise.all(
         answers.map(async ([{ ids, finished }], p): Promise<EnhancedPrompt> => {
-          const said = finished ? ids.subarray(0, -1) : ids;
-          const text = words.tokenizer.decode([...prefill, ...said], { skipSpecial: true });
+          const ownIds = finished ? ids.subarray(0, -1) : ids;
+          const text = words.tokenizer.decode([...prefill, ...ownIds], { skipSpecial: true });
           const { thought, answer } = splitThought(text, policy.thinking, tokens[p].thinks);
           const { prompt: enhanced_prompt, stripped } = rewriteOf(answer, thought);
           const unread = (await readers.rewrite?.(enhanced_prompt)) ?? null;
@@ -136,7 +146,7 @@ async function openEnhancer(
   };
 }
 
-/** How much of a prompt a message shows. */
+/** Number of a prompt's characters that a message shows. */
 const SHOWN = 60;
 
 function tooLong(prompt: string, tokens: number, size: number): DataError {
@@ -153,17 +163,20 @@ function tooLong(prompt: string, tokens: number, size: number): DataError {
 export type CountUnread = (text: string) => number | Promise<number>;
 
 export interface Readers {
-  /** Tokens of a rewrite that the image model cuts. Null if unknown, as for a server. */
+  /** Counts tokens of a rewrite that the image model cuts off. Null if unknown, for example with a server. */
   readonly rewrite: CountUnread | null;
-  /** Tokens of the user's own words that the CLIP comparing images with them cuts. Null if no CLIP does. */
+  /** Counts tokens of the user's prompt that CLIP cuts off. Null if no CLIP compares images with it. */
   readonly prompt: CountUnread | null;
-  /** What could not be opened, and is therefore unknown. */
+  /** Models that could not be opened. */
   readonly problems: readonly string[];
 }
 
 export const NO_READERS: Readers = { rewrite: null, prompt: null, problems: [] };
 
-/** The readers of a run. A model that no longer exists is a problem but not an error: rewriting works without it. */
+/**
+ * Opens the models that read a run's prompts. A model that no longer exists is a problem, not an error, because
+ * rewriting works without it.
+ */
 export function readersOf({ environment, reward }: PromptEnhanceSettings, resolveRun: RunResolver): Readers {
   const problems: string[] = [];
   const opened = (what: string, open: () => CountUnread): CountUnread | null => {

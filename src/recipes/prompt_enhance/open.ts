@@ -25,7 +25,7 @@ import { checkPrompts, EnhanceTask, sampleRewrites } from './task.js';
 
 async function open(settings: PromptEnhanceSettings, context: TrainingContext): Promise<Training> {
   const words = await openTextTask(settings, context.resolveRun);
-  checkPrompts(settings, words.asked);
+  checkPrompts(settings, words.rowsUsed);
   const { environment } = settings;
   return openWordsTraining(settings, context, words, {
     around: async () => {
@@ -38,7 +38,7 @@ async function open(settings: PromptEnhanceSettings, context: TrainingContext): 
   });
 }
 
-/** Raises CheckpointError when the image model or one of its parts cannot be read, or they do not match. */
+/** Raises CheckpointError when the image model or one of its parts cannot be read, or when they do not match. */
 export function openImages(environment: OwnImageModel, resolveRun: RunResolver): ImageModel {
   const { parts, engine, model_type, num_steps, guidance_scale, width, height, pictures_at_once } = environment;
   const folder = modelFolder(environment.model, resolveRun);
@@ -64,7 +64,7 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
   });
 }
 
-/** Encodes prompts for the image model in this folder. Raises CheckpointError when there is no encoder. */
+/** The prompt encoder of the image model in this folder. Raises CheckpointError when there is none. */
 export function encoderOf({ parts, engine }: OwnImageModel, folder: string, resolveRun: RunResolver): PromptEncoder {
   if (parts.text_encoder !== null) return openTextEncoder(parts.text_encoder, engine, resolveRun);
   if (isPipeline(folder)) return textEncoderIn(folder, sessionOptions(engine), engine.dtype);
@@ -78,7 +78,7 @@ export function encoderOf({ parts, engine }: OwnImageModel, folder: string, reso
 
 export const promptEnhance: OpenRecipe<PromptEnhanceSettings> = {
   checks: (settings, shapeOf) => {
-    // The reward needs the user's own words, whichever columns the template reads.
+    // The reward compares with the user's own words, whichever columns the template uses.
     const columns = [...new Set([...columnsOf(settings), settings.data.columns.prompt])];
     return [
       ...datasetChecks(settings, (path) => rowsCheck(path, columns)),

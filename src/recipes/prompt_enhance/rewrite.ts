@@ -3,27 +3,32 @@
 /** The prompt for an image model, and the text that was stripped around it. */
 export interface Rewrite {
   readonly prompt: string;
-  /** Each stripped piece as it was, in the order of stripping. */
+  /** The stripped pieces, unchanged, in the order of stripping. */
   readonly stripped: readonly string[];
 }
 
 const OF_A_PROMPT = String.raw`\b(?:prompt|version|rewrite|description)s?\b`;
-/** "Here is an enhanced version of your prompt:". Without such a word it may be the image: "Here are two cats: one red, one blue". */
+/**
+ * "Here is an enhanced version of your prompt:". Without a word like "prompt", it may describe the image: "Here are two
+ * cats: one red, one blue".
+ */
 const HERE = String.raw`here(?:'s|’s| is| are)\b[^\n:]{0,100}?${OF_A_PROMPT}[^\n:]{0,60}:\s*`;
 const DONE = String.raw`i(?:'ve|’ve| have)? (?:rewritten|enhanced|improved|rewrote)\b[^\n:]{0,120}:\s*`;
-/** A label before it: "Enhanced prompt:", "**Rewritten prompt:**", "Output:". */
+/** A label before the prompt: "Enhanced prompt:", "**Rewritten prompt:**", "Output:". */
 const LABEL = String.raw`[*_#>\s]*(?:(?:enhanced|rewritten|improved|revised|final|optimi[sz]ed|new|detailed)\s+)?(?:image\s+)?(?:prompt|rewrite|version|description|output|answer|result)\s*[*_]*\s*[:：]\s*[*_]*\s*`;
-/** "Sure!", and "Great idea!" if what follows surely is not part of the prompt: many prompts begin with "Great" or "Absolutely". */
+/**
+ * "Sure!". Also "Great idea!" if a preamble or label follows, because many prompts begin with "Great" or "Absolutely".
+ */
 const ASSENT = String.raw`(?:sure|certainly|of course|okay|ok|absolutely|great)(?:[!,.]|\b[^\n:]{0,40}?[!,.](?=\s*(?:${HERE}|${DONE}|${LABEL})))\s*`;
 
 /** Phrases that a model may write before the prompt. */
 const BEFORE = [ASSENT, HERE, DONE, LABEL].map((source) => new RegExp(`^(?:${source})`, 'i'));
-/** Code fences around all of it. A word after a fence is a language if its line ends there. */
+/** A code fence around the whole text. A word after the fence is a language if its line ends there. */
 const FENCE = /^```(?:[a-z]*\n)?([\s\S]*?)\n?```$/i;
 /** A number of three digits or more is a year or a count. */
 const BULLET = /^(?:[-*•]\s+|\d{1,2}[.)]\s+)/;
 
-/** Marks on both sides. Of marks with the same beginning, the longer one comes first. */
+/** Pairs of marks around a text. If two begin alike, the longer one comes first. */
 const AROUND: readonly (readonly [string, string])[] = [
   ['**', '**'],
   ['__', '__'],
@@ -37,15 +42,15 @@ const AROUND: readonly (readonly [string, string])[] = [
   ['「', '」'],
   ['`', '`'],
 ];
-/** Quotation marks that were never closed, or never opened, as in an answer that was cut off. */
+/** Quotation marks that are not closed or not opened, as in a truncated answer. */
 const LOOSE = /^["“”]|["“”]$/;
 
-/** Stripping is repeated until nothing is left to strip: a label may be within quotes, and quotes after a label. */
+/** Maximum number of rounds of stripping. A label may be within quotes, and quotes may follow a label. */
 const MAX_ROUNDS = 8;
 
 /**
- * Strips preambles, labels, quotation marks, fences and emphasis around a prompt, and joins its lines. What is inside stays: a quotation that is part
- * of the image is the user's. The prompt may be empty.
+ * Strips preambles, labels, quotation marks, fences and emphasis around a prompt, and joins its lines. Quotations
+ * inside the prompt are part of the image and stay. The prompt may be empty.
  */
 export function postprocess(text: string): Rewrite {
   const stripped: string[] = [];
@@ -58,7 +63,7 @@ export function postprocess(text: string): Rewrite {
   return { prompt: prompt.replaceAll(/\s+/g, ' '), stripped };
 }
 
-/** Like `postprocess`, for an answer whose thoughts are the first stripped piece. Null or '' if there are none. */
+/** Like `postprocess`, with the answer's thoughts as the first stripped piece unless they are null or empty. */
 export function rewriteOf(answer: string, thought: string | null = null): Rewrite {
   const { prompt, stripped } = postprocess(answer);
   return { prompt, stripped: thought === null || thought === '' ? stripped : [thought, ...stripped] };
@@ -90,8 +95,8 @@ function unfenced(text: string, note: Note): string {
 }
 
 /**
- * Removes quotation marks or emphasis around the whole text, if none occurs inside: `"a" and "b"` is not one quotation, and `*a* and *b*` not one
- * emphasis.
+ * Removes quotation marks or emphasis around the whole text, unless they also occur inside: `"a" and "b"` is not one
+ * quotation, and `*a* and *b*` is not one emphasis.
  */
 function unquoted(text: string, note: Note): string {
   for (const [open, close] of AROUND) {

@@ -1,4 +1,7 @@
-/** The recipe `prompt_enhance`: a language model rewrites prompts for a frozen image model, judged by how well the image fits the user's own words. */
+/**
+ * The recipe `prompt_enhance`: a language model rewrites prompts for a frozen image model. The reward is how well the
+ * image fits the user's own words.
+ */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
@@ -16,7 +19,7 @@ import { noSource } from '../shared/rules/reward.js';
 import { textParts } from '../text_answers/settings.js';
 import { isSupervised } from '../shared/rules/training.js';
 
-/** Default instructions to the model. */
+/** Default system message. */
 export const SYSTEM_PROMPT = `You rewrite short prompts for an image generator. Keep the user's subject and everything that is said of it: colours, numbers, materials, places. Say it in words that an image generator understands, and add what makes a good picture: style, light, composition, detail. Answer with the rewritten prompt alone, in one or two sentences.`;
 
 const promptFields = textPrompt.unwrap();
@@ -54,7 +57,7 @@ const schema = z.strictObject({
         .prefault({}),
     ),
   ),
-  // Image models must never be given a language model's thoughts.
+  // An image model must never get a language model's thoughts.
   policy: textPolicyWith({ open: '<think>', close: '</think>' }),
   prompt: section(
     textPrompt.description ?? '',
@@ -83,7 +86,7 @@ export const promptEnhance = preset<PromptEnhanceSettings>({
   parts: [...textParts, { rules: [noSource] }, frozenFlowPart(['vae', 'text_encoder'])],
 });
 
-/** Default instructions and answer settings of a model. */
+/** Default prompt and answer settings of a model. */
 export function defaultEnhancing(
   model: ModelReference,
 ): Pick<PromptEnhanceSettings, 'policy' | 'prompt' | 'rollout' | 'data'> {

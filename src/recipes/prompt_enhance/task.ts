@@ -1,4 +1,4 @@
-/** The task of `prompt_enhance`: the prompts and answers of a text task, and an image of every answer. */
+/** The task of `prompt_enhance`: prompts and answers in words, and an image of every answer. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';
@@ -16,18 +16,21 @@ import { questionOf, sampleRowsOf } from '../text_answers/task.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
 
-/** The first rows of each dataset, with the user's own words as the rewrite, the label, or nothing, each with a gray image. */
+/**
+ * The first rows of each dataset. The rewrites are the user's own words, the label, and nothing, each with a gray
+ * image.
+ */
 export function sampleRewrites(settings: PromptEnhanceSettings, count: number): Promise<SampledSet[]> {
-  const grey = grayImage(settings.environment);
+  const gray = grayImage(settings.environment);
   return sampleRowsOf(settings, count, (row, place) => {
     const { expected } = questionOf(row, settings, place);
-    const labelled = { instruction: ownWords(row, settings, place), ...(expected === undefined ? {} : { expected }) };
-    const answers = wordAnswers(labelled, grey).map((one) => ({ ...one, what: `${one.what}, with a grey image` }));
-    return { place, item: { ...labelled, source: null, truth: null, row }, answers };
+    const labeled = { instruction: ownWords(row, settings, place), ...(expected === undefined ? {} : { expected }) };
+    const answers = wordAnswers(labeled, gray).map((one) => ({ ...one, what: `${one.what}, with a grey image` }));
+    return { place, item: { ...labeled, source: null, truth: null, row }, answers };
   });
 }
 
-/** An image of the size that the environment makes. */
+/** A gray image at the size of the environment. */
 function grayImage(environment: PromptEnhanceSettings['environment']): RgbImage {
   const { width, height } = environment.type === 'model' ? environment : pictureSize(environment.size);
   return { width, height, data: new Uint8Array(width * height * 3).fill(128) };
@@ -43,7 +46,7 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
   ) {
     this.validation = words.validation.map((source) => ({
       ...source,
-      prompt: async (index) => this.#asked(await source.prompt(index)),
+      prompt: async (index) => this.#withOwnWords(await source.prompt(index)),
     }));
   }
 
@@ -52,10 +55,10 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
   }
 
   async prompt(position: number | SamplePlace): Promise<TextPrompt> {
-    return this.#asked(await this.words.prompt(position));
+    return this.#withOwnWords(await this.words.prompt(position));
   }
 
-  /** Makes a chunk's images together. */
+  /** Generates a chunk's images in one batch. */
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
     const written = await this.words.render(chunk);
     const rewritten = written.map((group) => group.map(({ item, thought }) => rewriteOf(item.answer ?? '', thought)));
@@ -96,8 +99,8 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
     await Promise.all([this.words.dispose(), this.images.close()]);
   }
 
-  /** Rewards compare with the user's own words, whatever a template has made of them. */
-  #asked(prompt: TextPrompt): TextPrompt {
+  /** Replaces the instruction by the user's own words, which rewards compare with whatever the template is. */
+  #withOwnWords(prompt: TextPrompt): TextPrompt {
     return { ...prompt, instruction: ownWords(prompt.row, this.settings, prompt.id) };
   }
 
@@ -108,7 +111,10 @@ export class EnhanceTask implements Task<TextPrompt, TokenAnswer> {
   }
 }
 
-/** The user's last words in a row. Raises DataError, naming `where`, for a row without the prompt column or with another form. */
+/**
+ * The user's last words in a row. Raises DataError, with `where`, for a row without the prompt column or with another
+ * form.
+ */
 function ownWords(row: Row, { prompt, data }: OwnWords, where: string): string {
   const alone = { ...prompt, template: null, system: null, examples: [], chat: true };
   return questionOf(row, { prompt: alone, data: { columns: { ...data.columns, expected: null } } }, where).instruction;
@@ -116,9 +122,9 @@ function ownWords(row: Row, { prompt, data }: OwnWords, where: string): string {
 
 type OwnWords = Pick<PromptEnhanceSettings, 'prompt' | 'data'>;
 
-/** Raises DataError for an asked row in which the user says nothing, whatever a template makes of its other columns. */
-export function checkPrompts(settings: OwnWords, asked: ReadonlyMap<QuestionSource, number>): void {
-  for (const [source, rows] of asked) {
+/** Raises DataError for a row that the run uses without words of the user, even if a template adds other columns. */
+export function checkPrompts(settings: OwnWords, rowsUsed: ReadonlyMap<QuestionSource, number>): void {
+  for (const [source, rows] of rowsUsed) {
     for (let index = 0; index < rows; index++) {
       const where = source.place(index);
       if (ownWords(source.row(index), settings, where).trim() !== '') continue;

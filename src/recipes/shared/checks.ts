@@ -1,4 +1,6 @@
-/** Checks of files that recipes need on this machine. They compute nothing, and pass for a file that is still to be made or fetched. */
+/**
+ * Checks of files that recipes need on this machine. They compute nothing, and pass for files that do not exist yet.
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { z } from 'zod';
@@ -33,12 +35,12 @@ import { sourcesOf, type Check } from '../recipe.js';
 import { textEncoderIn } from './flow/parts.js';
 import type { ShapeOf } from './memory.js';
 
-/** Makes checks that are equal for equal arguments. */
+/** Creates checks. Equal arguments give equal checks. */
 export function checkOf<A extends readonly unknown[]>(what: string, run: (...args: A) => void): (...args: A) => Check {
   return (...args) => ({ name: `${what} ${JSON.stringify(args)}`, run: () => run(...args) });
 }
 
-/** A check of each dataset, except for those of the tiny world, which the run makes itself. */
+/** Checks each dataset, except for those of the tiny world, which the run makes itself. */
 export function datasetChecks(
   { data }: Pick<TrainedSettings, 'data'>,
   checkAt: (path: string) => Check,
@@ -47,15 +49,15 @@ export function datasetChecks(
   return sources.flatMap(({ path }) => (data !== undefined && isTiny({ data }, path) ? [] : [checkAt(path)]));
 }
 
-/** Rows with these columns. */
+/** Checks rows with these columns. */
 export const rowsCheck = checkOf('rows', checkRows);
 
-/** Images with captions. */
+/** Checks images with captions. */
 export const captionChecks = (settings: Pick<TrainedSettings, 'data'>): Check[] =>
   datasetChecks(settings, (path) => rowsCheck(path, ['file_name', 'text']));
 
 interface InpaintOptions {
-  /** Whether a reward reads the text that each prompt quotes. */
+  /** Whether a reward reads the text that is quoted in each prompt. */
   readonly quoted: boolean;
   /** Both sides of every image have to be multiples of this. */
   readonly side: number;
@@ -63,7 +65,7 @@ interface InpaintOptions {
   readonly resolution: number | null;
 }
 
-/** A list of images to inpaint. */
+/** Checks a list of images to inpaint. */
 export const inpaintCheck = checkOf('inpainting', (path: string, { quoted, side, resolution }: InpaintOptions) => {
   wholeList(path, quoted ? targetOf : undefined, (list) => checkSamples(list, side, resolution));
 });
@@ -81,7 +83,7 @@ const flowPartCheck = checkOf('flow part', (part: keyof FlowParts, folder: strin
   if (existsSync(folder)) partReaders[part](folder);
 });
 
-/** Those of the models around a flow transformer that are stored in folders. */
+/** Checks the models around a flow transformer that are in folders. */
 export function flowPartChecks(parts: FlowParts): Check[] {
   return Object.entries(parts).flatMap(([part, folder]) =>
     typeof folder === 'string' ? [flowPartCheck(part as keyof FlowParts, folder)] : [],
@@ -92,7 +94,10 @@ const dropoutCheck = checkOf('guidance', (dropout: number, section: 'policy' | '
   requireDropout(dropout, section),
 );
 
-/** Guidance needs a model that was trained without words too. A model that a run makes is checked here, an existing one when it is opened. */
+/**
+ * Guidance needs a model that was also trained without text. Checks a model that a run makes here. An existing one is
+ * checked when it is opened.
+ */
 export function guidanceChecks(
   section: 'policy' | 'environment',
   model: ModelReference | null,
@@ -105,14 +110,17 @@ export function guidanceChecks(
   return [dropoutCheck(shape.conditionDropout, section)];
 }
 
-/** A frozen flow model. `family` is the model_type that a whole pipeline must have. Without it, a transformer's folder is enough. */
+/**
+ * Checks a frozen flow model. `family` is the required model_type of a pipeline. A transformer's folder alone needs
+ * none.
+ */
 const frozenFlowCheck = checkOf('frozen flow', (folder: string, guidance: number | null, family: string | null) => {
   if (!existsSync(folder)) return;
   if (family === null || !isPipeline(folder)) checkFrozenFlow(folder, guidance);
   else checkPipeline(readPipeline(folder), family, guidance);
 });
 
-/** The environment's frozen flow model and the models around it. None if a server makes the images. */
+/** Checks the environment's frozen flow model and the models around it. Empty if a server generates the images. */
 export function frozenFlowChecks(
   environment:
     | {
@@ -139,13 +147,16 @@ export function frozenFlowChecks(
 
 interface DecoderOptions {
   readonly lora: z.output<typeof lora> | null;
-  /** The longest sequence that it will get. */
+  /** Length of its longest sequence. */
   readonly contextSize: number;
-  /** For a vision-language model, the parts that train. */
+  /** For a vision-language model: which of its parts train. */
   readonly vision?: TrainedParts;
 }
 
-/** A language model, with a vision encoder if `vision` is given. The check's remark is about files that contradict each other. */
+/**
+ * Checks a language model, with its vision encoder if `vision` is given. The check's remark is about files that
+ * contradict each other.
+ */
 export function decoderCheck(folder: string, options: DecoderOptions): Check {
   return {
     ...checkOf('decoder', checkDecoderIn)(folder, options),
@@ -168,20 +179,22 @@ function checkDecoderIn(folder: string, { lora, contextSize, vision }: DecoderOp
   });
 }
 
-/** Parts of a model that are on the Hub are fetched after the checks of this machine's files, which are then repeated. */
+/**
+ * Whether a model's folder is complete. Parts on the Hub are downloaded after the first checks, which then run again.
+ */
 export function isComplete(model: string): boolean {
   return existsSync(model) && !lacksHubBase(model);
 }
 
-/** A conversation like those of a run. */
+/** A conversation with the form of the run's conversations. */
 interface ExampleConversation {
   readonly messages: readonly Message[];
   readonly variables: Readonly<Record<string, unknown>>;
 }
 
 /**
- * A tokenizer, whose chat template has to accept the conversation. Null if the template is not used. `model` is the folder of the model that reads its
- * tokens. Null if it is not known yet.
+ * Checks a tokenizer. Its chat template must accept the conversation, which is null if the template is not used.
+ * `model` is the folder of the model that reads its tokens, or null if not known yet.
  */
 export const tokenizerCheck = checkOf(
   'tokenizer',
@@ -197,7 +210,7 @@ export const tokenizerCheck = checkOf(
   },
 );
 
-/** Raises DataError unless there is a chat template that accepts conversations like the run's. */
+/** Raises DataError unless a chat template accepts conversations like the run's. */
 function requireTemplate(folder: string, tokenizer: unknown, { messages, variables }: ExampleConversation): void {
   const template = openChatTemplate(folder, { special: specialNames(folder, tokenizer) });
   if (template !== null) {
@@ -210,14 +223,14 @@ function requireTemplate(folder: string, tokenizer: unknown, { messages, variabl
   });
 }
 
-/** The image processor of a model that a server trains. */
+/** Checks the image processor of a model that a server trains. */
 const imageInputCheck = checkOf('image input', (folder: string) => {
   if (!isComplete(folder)) return;
   describeModel(folder, 'words and images');
   openImageProcessor(processorFolder(folder));
 });
 
-/** A model that reads words, and images if the settings name the parts that train. */
+/** Checks a model that reads text, and images if the settings name the parts that train. */
 export function languageModelChecks(
   {
     model: start,
@@ -239,17 +252,17 @@ export function languageModelChecks(
   return [
     ...(model === null ? [] : [decoderCheck(model, { lora, contextSize, ...vision })]),
     ...(reader === null ? [] : [tokenizerCheck(reader, conversation, model)]),
-    // A server that trains the model has it. Its image processor is read from the tokenizer's folder.
+    // A training server has the model. The image processor comes from the tokenizer's folder.
     ...(train === undefined || trainer?.type !== 'tinker' || reader === null ? [] : [imageInputCheck(reader)]),
   ];
 }
 
-/** The folder that a reference names. Null if it names another run or a repository, whose folder is not known yet. */
+/** The folder of a reference. Null for a run or a repository, whose folder is not known yet. */
 export function folderOf(reference: ModelReference | null): string | null {
   return typeof reference === 'string' ? reference : null;
 }
 
-/** The settings around every question. */
+/** The settings that are added to every question. */
 interface ExamplePrompt {
   readonly chat: boolean;
   readonly system: string | null;
@@ -259,13 +272,13 @@ interface ExamplePrompt {
 
 const QUESTION = 'a question';
 
-/** Only words, or words after an image. */
+/** Content of the example question: only words, or words after an image. */
 const questions = {
   words: QUESTION,
   'words and images': [{ type: 'image' }, { type: 'text', text: QUESTION }],
 } as const satisfies Readonly<Record<string, MessageContent>>;
 
-/** Null if the prompts are bare words. */
+/** The example conversation. Null if prompts use no chat template. */
 export function exampleConversation(
   { chat, system, examples = [], variables }: ExamplePrompt,
   asks: keyof typeof questions,

@@ -21,19 +21,19 @@ import type { Prompt, Task } from '../../train/scoring/task.js';
 import { SupervisedTraining, type LabelledAnswer, type SupervisedDeps } from '../../train/supervised.js';
 import { scheduleOf } from '../../train/update.js';
 
-/** The batches of supervised training and of its held-out loss. */
+/** Batches of supervised training and of its held-out loss. */
 export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, A, never>, 'batch' | 'heldOutBatch'>;
 
 /** Source of a task's labeled answers. */
 interface LabelSource<P, A, S extends { readonly length: number }> {
   readonly heldOut: readonly { readonly source: S }[];
-  /** The labeled answer at a global position of the endless training order, for the batch of an iteration. */
+  /** Returns the labeled answer at a global position of the endless training order, for an iteration's batch. */
   readonly at: (globalIndex: number, iteration: number) => Promise<LabelledAnswer<P, A>>;
-  /** The labeled answer of a held-out sample. The first `count` of its dataset are used. */
+  /** Returns the labeled answer of one of the first `count` held-out samples. */
   readonly heldOutAt: (source: S, index: number, count: number) => Promise<LabelledAnswer<P, A>>;
 }
 
-/** Batches of `size` labels, and the first `prompts` of each held-out set. */
+/** Batches of `size` labels, and the first `prompts` labels of each held-out set. */
 export function labelsOf<P extends Prompt, A extends Answer, S extends { readonly length: number }>(
   { heldOut, at, heldOutAt }: LabelSource<P, A, S>,
   { size, prompts }: { readonly size: number; readonly prompts: number },
@@ -51,7 +51,7 @@ export function labelsOf<P extends Prompt, A extends Answer, S extends { readonl
   };
 }
 
-/** The policy that answers, its task, and its sampling. */
+/** The policy, its task and its sampling. */
 interface Answering<P extends Prompt, A extends Answer, H> {
   readonly task: Task<P, A>;
   readonly policy: Policy<NoInfer<P>, A, H>;
@@ -60,24 +60,27 @@ interface Answering<P extends Prompt, A extends Answer, H> {
   readonly longestAnswer: number | null;
 }
 
-/** How a policy learns from rewards: the parts of GRPO that the run's other settings do not determine. */
+/** The parts of GRPO that a recipe determines itself. */
 export type RewardParts<P extends Prompt, A extends Answer, H> = Pick<
   GrpoDeps<P, A, H>,
   'algorithm' | 'how' | 'trained' | 'mismatchAlarm' | 'sampledBy' | 'minibatchesOf' | 'importanceCap' | 'aheadUntil'
 >;
 
-/** How a policy learns, by the algorithm in the settings. */
+/** How a policy learns, depending on the algorithm in the settings. */
 export type Learning<P extends Prompt, A extends Answer, H> =
   { readonly labels: Labels<P, A> } | { readonly rewards: RewardParts<P, A, H> };
 
-/** The run settings that judged training of either kind depends on. */
+/** Settings of training with a judge, supervised or by rewards. */
 export type JudgedSettings = Omit<TrainedSettings, 'validation'> &
   ScoredRun & {
     readonly rollout: JudgedRollout;
     readonly validation: Omit<ValidationSettings, 'temperature'> & Pick<RewardSettings, 'measure'>;
   };
 
-/** Scores the answers, with held-out evaluation as configured. Null if a supervised run has no judge, and so only reports losses. */
+/**
+ * Opens the scorer and the held-out evaluation. Null if a supervised run has no judge and therefore reports only
+ * losses.
+ */
 async function openEvaluation<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings,
   context: TrainingContext,
@@ -133,7 +136,7 @@ export function openSupervised<P extends Prompt, A extends Answer, H>(
   });
 }
 
-/** Training from labels or from rewards. Rank 0 keeps the records and watches for exploited rewards. */
+/** Training from labels or from rewards. Rank 0 keeps the records and watches for reward hacking. */
 export async function openTraining<P extends Prompt, A extends Answer, H>(
   settings: JudgedSettings,
   context: TrainingContext,
@@ -162,7 +165,7 @@ export async function openTraining<P extends Prompt, A extends Answer, H>(
     most: rewardScale((path) => getPath(settings, path))?.most ?? 1,
     besides: reward.also_compute.map((name) => ({ name, most: highestValueOf(name) })),
   };
-  // Rank 0 watches for all ranks: it has every rank's statistics, and the run's earlier ones.
+  // Rank 0 watches for all ranks, because it has the statistics of every rank and of earlier attempts.
   const alarms =
     track.alarms === null || handle === null ? null : new HackAlarms(track.alarms, readMetrics(handle.paths), warn);
   return new GrpoTraining<P, A, H>({
@@ -175,7 +178,7 @@ export async function openTraining<P extends Prompt, A extends Answer, H>(
     keepsImages,
     record: (batch, advantages) =>
       recordEpisodes(must(handle, 'the handle').paths, batch, advantages, keepsImages(batch.iteration)),
-    // All ranks see the same alarm. Only one reports it.
+    // All ranks raise the same alarm. Only rank 0 reports it.
     alarm: (message) => void (group.rank === 0 && warn(message)),
     observers: [hackObserver(scales, alarms)],
   });

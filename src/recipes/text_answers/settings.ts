@@ -1,4 +1,7 @@
-/** The recipe `text_answers`: a language model answers prompts in words, trained by GRPO on any reward that reads words, or by SFT. */
+/**
+ * The recipe `text_answers`: a language model answers prompts in words, trained by SFT or by GRPO with any reward that
+ * reads words.
+ */
 import { z } from 'zod';
 import { wordsReward } from '../../rewards/schema/reward.js';
 import { withMeasure } from '../../rewards/score/settings.js';
@@ -26,10 +29,10 @@ const schema = z.strictObject({
   reward: idleWhere(isSupervised, wordsReward),
 });
 export type TextAnswersSettings = z.output<typeof schema>;
-/** The settings of a task with rows of words, for any recipe. */
+/** Settings of tasks with rows of words, for any recipe. */
 export type TextSettings = Omit<TextAnswersSettings, 'task'>;
 
-/** The parts of every recipe whose policy answers rows of words in words, whatever scores the answers. */
+/** Parts of every recipe whose policy answers rows of words in words, with any reward. */
 export const textParts: readonly Part<TextSettings & { task: string }>[] = [
   { rules: [...tokenGroupRules, wholeBatches, ...sharedRules] },
   textPart,
@@ -47,14 +50,14 @@ export const textAnswers = preset<TextAnswersSettings>({
 /** A placeholder for a column in a template. */
 export const PLACEHOLDER = /\{([A-Za-z_][\w.-]*)\}/g;
 
-/** The columns that prompts are made of, and the labeled answer's if there is one. */
+/** The columns that prompts need, and the column of the label if there is one. */
 export function columnsOf({ data: { columns }, prompt }: TextSettings): string[] {
-  const asked =
+  const promptColumns =
     prompt.template === null ? [columns.prompt] : [...prompt.template.matchAll(PLACEHOLDER)].map(([, name]) => name);
-  return [...asked, ...(columns.expected === null ? [] : [columns.expected])];
+  return [...promptColumns, ...(columns.expected === null ? [] : [columns.expected])];
 }
 
-/** Supervised training needs labeled answers. Rows that lack one are found when the datasets are opened. */
+/** Supervised training needs labeled answers. Opening the datasets finds rows without one. */
 function labels({ algorithm, data }: PartialSettings<TextSettings>): Problem[] {
   if (algorithm?.type !== 'sft' || data?.columns?.expected !== null) return [];
   return problem(

@@ -22,33 +22,36 @@ import { DataError } from '../../core/errors.js';
 import { inBrief } from '../../core/text.js';
 import type { Message } from '../../models/chat/template.js';
 
-/** Opens datasets and the tokenizer. Raises DataError or CheckpointError naming what is missing. */
+/** Opens datasets and the tokenizer. Raises DataError or CheckpointError for missing files. */
 export async function openTextTask<S extends TextSettings>(
   settings: S,
   resolveRun: RunResolver,
 ): Promise<WordsTask<S>> {
   const place = wordData.placesOf(settings);
-  const data = await Datasets.open(settings, async ({ path }) => asked(await openRows(place(path)), settings));
+  const data = await Datasets.open(settings, async ({ path }) => questionsOf(await openRows(place(path)), settings));
   return WordsTask.open(settings, { words: openTextWords(settings, resolveRun), data, imageInputs: null });
 }
 
-/** The tokenizer that the settings name, the model's own, or the tiny world's. Raises as `openWords` does. */
+/** Opens the tokenizer in the settings, the model's own, or the tiny world's. Raises the errors of `openWords`. */
 export function openTextWords(
   settings: Pick<TextSettings, 'policy' | 'prompt'>,
   resolveRun: RunResolver,
 ): AnswerTokenizer {
   const { policy, prompt } = settings;
-  // The settings' own texts, whose words a model with random weights also needs.
+  // Text in the settings, whose words a model with random weights also needs.
   const own = [prompt.template ?? '', policy.assistant_prefill].map((text) => text.replaceAll(/\{[^}]*\}/g, ' '));
   return openWords(settings, resolveRun, () => ({ words: captionVocabulary(), texts: own, special: [] }));
 }
 
-/** The first rows of each dataset, with the label, the prompt itself and an empty text as answers. Raises DataError for a row with another form. */
+/**
+ * The first rows of each dataset. The answers are the label, the prompt itself and an empty text. Raises DataError for
+ * a row with another form.
+ */
 export function sampleWords(settings: TextSettings, count: number): Promise<SampledSet[]> {
   return sampleRowsOf(settings, count, (row, place) => {
     const { instruction, expected } = questionOf(row, settings, place);
-    const labelled = { instruction, ...(expected === undefined ? {} : { expected }) };
-    return { place, item: { ...labelled, source: null, truth: null, row }, answers: wordAnswers(labelled) };
+    const labeled = { instruction, ...(expected === undefined ? {} : { expected }) };
+    return { place, item: { ...labeled, source: null, truth: null, row }, answers: wordAnswers(labeled) };
   });
 }
 
@@ -65,8 +68,8 @@ export function sampleRowsOf(
   );
 }
 
-/** The questions of rows. */
-function asked(rows: RowSource, settings: TextSettings): QuestionSource {
+/** The rows of a dataset as questions. */
+function questionsOf(rows: RowSource, settings: TextSettings): QuestionSource {
   return {
     ...rows,
     ask: (index) => questionOf(rows.read(index), settings, rows.place(index)),
@@ -84,45 +87,48 @@ const message = z.object({
 });
 const conversation = z.array(message).min(1);
 
-/** Raises DataError, naming `where`, for a row without its columns or with another form, and for one that shows images. */
+/**
+ * Builds the question of a row. Raises DataError, with `where`, for a row that lacks its columns, has another form, or
+ * contains images.
+ */
 export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSettings, where: string): Question {
   const turns = prompt.template === null ? turnsOf(valueOf(row, columns.prompt, where), columns.prompt, where) : null;
-  const labelled = turns?.at(-1)?.role === 'assistant' ? wordsOf(turns.at(-1)!) : undefined;
-  const asked = turns === null ? [] : labelled === undefined ? turns : turns.slice(0, -1);
-  if (prompt.template !== null) asked.push({ role: 'user', content: filled(prompt.template, row, where) });
-  const last = asked.at(-1);
+  const labeled = turns?.at(-1)?.role === 'assistant' ? wordsOf(turns.at(-1)!) : undefined;
+  const messages = turns === null ? [] : labeled === undefined ? turns : turns.slice(0, -1);
+  if (prompt.template !== null) messages.push({ role: 'user', content: filled(prompt.template, row, where) });
+  const last = messages.at(-1);
   if (last?.role !== 'user') {
     throw new DataError(`the last turn of the conversation is '${last?.role ?? 'missing'}'; allowed: 'user'`, {
       where,
     });
   }
   const instruction = wordsOf(last);
-  const beside = mediaBeside(row, asked.map(wordsOf).join('\n'));
+  const beside = mediaBeside(row, messages.map(wordsOf).join('\n'));
   if (beside !== null) {
     throw new DataError(`found ${beside}; allowed: only words, because this policy gets no images`, {
       where,
       next: 'Train on a dataset without images, or remove that column if the prompts do not depend on it.',
     });
   }
-  const expected = columns.expected === null ? labelled : answerOf(row, columns.expected, where);
+  const expected = columns.expected === null ? labeled : answerOf(row, columns.expected, where);
   const label = expected === undefined ? {} : { expected };
-  if (prompt.chat) return { asked: conversationOf(asked, prompt, where), instruction, ...label };
-  if (asked.length === 1) return { asked: instruction, instruction, ...label };
+  if (prompt.chat) return { prompt: conversationOf(messages, prompt, where), instruction, ...label };
+  if (messages.length === 1) return { prompt: instruction, instruction, ...label };
   throw new DataError(
-    `found a conversation of ${asked.length} turns with prompt.chat false; allowed: one turn, or plain text`,
+    `found a conversation of ${messages.length} turns with prompt.chat false; allowed: one turn, or plain text`,
     {
       where,
     },
   );
 }
 
-/** The system message, the examples, then the row's own turns. */
+/** The system message, the examples, and then the row's own turns. */
 function conversationOf(
-  asked: readonly Message[],
+  messages: readonly Message[],
   { system, examples }: TextSettings['prompt'],
   where: string,
 ): Message[] {
-  const [first, ...rest] = asked;
+  const [first, ...rest] = messages;
   const own = first.role === 'system' ? [first] : [];
   if (own.length > 0 && system !== null) {
     throw new DataError('found a system message in the row and prompt.system; allowed: one of them', { where });
@@ -133,7 +139,7 @@ function conversationOf(
       { role: 'user', content: prompt },
       { role: 'assistant', content: answer },
     ]),
-    ...(own.length > 0 ? rest : asked),
+    ...(own.length > 0 ? rest : messages),
   ];
 }
 
@@ -146,7 +152,10 @@ function turnsOf(value: unknown, column: string, where: string): Message[] {
   });
 }
 
-/** A labeled answer: words, a number, or a conversation that is or ends with the answer. Undefined if the row has none. */
+/**
+ * The labeled answer: words, a number, or a conversation that is or ends with the answer. Undefined if the row has
+ * none.
+ */
 function answerOf(row: Row, column: string, where: string): string | undefined {
   const value = valueOf(row, column, where);
   if (value === null) return undefined;
@@ -178,7 +187,7 @@ function valueOf(row: Row, column: string, where: string): unknown {
   return value;
 }
 
-/** The template filled with the row's values. A null value becomes no words. */
+/** Fills the template with the row's values. A null value becomes an empty text. */
 function filled(template: string, row: Row, where: string): string {
   return template.replaceAll(PLACEHOLDER, (_, column: string) => {
     const value = valueOf(row, column, where);

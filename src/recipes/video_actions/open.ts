@@ -21,12 +21,12 @@ async function open(settings: VideoActionsSettings, context: TrainingContext): P
 
 const ffmpegCheck = checkOf('ffmpeg', requireFfmpeg);
 
-/** A list of questions about videos, whose samples have to be complete. It opens the first one's video. */
+/** Checks that the samples of a list are complete, and opens the first sample's video. */
 export const questionsCheck = checkOf(
   'questions',
   (path: string, media: string | null, { min, max, interval }: VideoActionsSettings['data']['frames']) => {
     const questions = openQuestions(path, media);
-    // A missing ffmpeg is reported by its own check.
+    // Another check reports a missing ffmpeg.
     if (hasFfmpeg()) checkFirstVideo(questions, { minFrames: min, maxFrames: max, interval });
   },
 );

@@ -28,7 +28,7 @@ const schema = z.strictObject({
 });
 export type VideoActionsSettings = z.output<typeof schema>;
 
-/** The limits of training servers. */
+/** Limits of training servers. */
 function servedImages({ data, policy }: PartialSettings<VideoActionsSettings>): readonly Problem[] {
   if (policy?.trainer?.type !== 'tinker') return [];
   const imagesAlone = 'whose servers take each frame as an image of its own, and no clip with the times of its frames';

@@ -1,4 +1,4 @@
-/** The task of `video_actions`: conversations about videos, the frames and images that they show, and answers in words. */
+/** The task of `video_actions`: conversations about videos, their frames and images, and answers in words. */
 import pLimit from 'p-limit';
 import {
   openQuestions,
@@ -32,13 +32,16 @@ import { KEPT_BYTES, type VisionInput, withImages, withStills } from '../../mode
 import type { MarkedImageTokens } from '../../compute/nets/vision/config.js';
 import type { ImageProcessor } from '../../models/images/processor.js';
 
-/** The task, and how its policy sees. */
+/** The task and the policy's image inputs. */
 export interface VideoTask {
   readonly task: WordsTask<VideoActionsSettings, VideoSource>;
   readonly seeing: VisionInputs;
 }
 
-/** The first questions of each list, with the label, the question itself and an empty text as answers. Raises DataError as `openQuestions` does. */
+/**
+ * The first questions of each list. The answers are the label, the question itself and an empty text. Raises the
+ * DataErrors of `openQuestions`.
+ */
 export function sampleQuestions(settings: VideoActionsSettings, count: number): Promise<SampledSet[]> {
   const { data, prompt } = settings;
   return clipData.sampled(settings, count, (place) =>
@@ -53,7 +56,7 @@ export function sampleQuestions(settings: VideoActionsSettings, count: number): 
   );
 }
 
-/** How the policy reads images. Raises as `openVisionInputs`. */
+/** Opens the policy's image inputs. Raises the errors of `openVisionInputs`. */
 export function openVideoInputs(settings: VideoActionsSettings, resolveRun: RunResolver): VisionInputs {
   return openVisionInputs(settings.policy, openVideoWords(settings, resolveRun).tokenizer, resolveRun);
 }
@@ -62,14 +65,17 @@ function openVideoWords(settings: VideoActionsSettings, resolveRun: RunResolver)
   return openWords(settings, resolveRun, () => visionWords(clipVocabulary(), settings));
 }
 
-/** Opens datasets, the tokenizer and the image processor for frames. Raises DataError or CheckpointError naming what is missing. */
+/**
+ * Opens datasets, the tokenizer and the image processor for frames. Raises DataError or CheckpointError for missing
+ * files.
+ */
 export async function openVideoTask(settings: VideoActionsSettings, resolveRun: RunResolver): Promise<VideoTask> {
   const { data, prompt } = settings;
   const place = clipData.placesOf(settings);
   const datasets = await Datasets.open(
     settings,
     async ({ path, media }) => askedSource(openQuestions(place(path), media), prompt),
-    // A list of questions is a file of rows, whatever its extension.
+    // Lists of questions are files of rows, whatever their extension.
     (path) => path.replace(/\.json$/, '.jsonl'),
   );
   const words = openVideoWords(settings, resolveRun);
@@ -82,7 +88,7 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
   return { task, seeing };
 }
 
-/** A list with the questions of the recipe's task. `questions` are the samples themselves. */
+/** A list of the recipe's questions. `questions` contains the samples. */
 export interface VideoSource extends QuestionSource {
   readonly questions: VideoQuestions;
 }
@@ -109,16 +115,18 @@ export function askedSource(questions: VideoQuestions, form: PromptForm): VideoS
   };
 }
 
-/** Raises DataError, naming `where`, for a conversation that cannot be written as bare words. */
+/**
+ * Builds a question. Raises DataError, with `where`, for a conversation that needs a chat template when there is none.
+ */
 export function questionOf({ turns, expected }: VideoQuestion, { chat, system }: PromptForm, where: string): Question {
   const last = turns[turns.length - 1];
   const instruction = wordsOf(last).trim();
   if (chat) {
     const own = turns.map(({ role, parts }) => ({ role, content: [...parts] }));
     const first = system === null || turns[0].role === 'system' ? [] : [{ role: 'system', content: system }];
-    return { asked: [...first, ...own], instruction, expected };
+    return { prompt: [...first, ...own], instruction, expected };
   }
-  if (turns.length === 1) return { asked: bareWords(last.parts), instruction, expected };
+  if (turns.length === 1) return { prompt: bareWords(last.parts), instruction, expected };
   throw new DataError(`found a conversation of ${turns.length} turns with prompt.chat false; allowed: one question`, {
     where,
   });
@@ -132,15 +140,18 @@ function rowOf({ turns, expected, video, images }: VideoQuestion): Readonly<Reco
   return { turns: turns.map((turn) => ({ role: turn.role, text: wordsOf(turn) })), expected, video, images };
 }
 
-/** Longest side of frames that are shown to people. */
+/** Longest side in pixels of frames that are stored for people. */
 const SHOWN_SIDE = 160;
 
-/** As one video, or each frame as an image of its own. */
+/** As one video, or with each frame as a separate image. */
 export type ShownAs = VideoActionsSettings['data']['frames']['as'];
 
-/** Raises DataError for videos that cannot be read or sampled, or do not go with their words; EngineError where ffmpeg is not installed. */
+/**
+ * Reads videos. Raises DataError for videos that cannot be read or sampled, or that do not match their conversation,
+ * and EngineError without ffmpeg.
+ */
 export class VideoReader implements QuestionImages {
-  /** By content: a clip with several questions is opened once. */
+  /** Inputs by content, so that a clip with several questions is opened once. */
   readonly #seen = new LRUCache<string, readonly VisionInput[]>({
     maxSize: KEPT_BYTES,
     sizeCalculation: (images) => images.reduce((sum, { frames }) => sum + pixelBytes(frames), 1),
@@ -155,7 +166,7 @@ export class VideoReader implements QuestionImages {
     private readonly processor: ImageProcessor,
     private readonly tokens: MarkedImageTokens,
     private readonly usual: UsualSampling,
-    /** What the frames of a clip are shown as. */
+    /** The form in which the policy sees the frames of a clip. */
     private readonly as: ShownAs,
   ) {}
 
@@ -165,11 +176,11 @@ export class VideoReader implements QuestionImages {
     const perToken = (sizes.patch_size * sizes.spatial_merge_size) ** 2;
     const most = meta.maxFrames ?? Math.max(meta.minFrames ?? 0, this.usual.maxFrames);
     const counts = [...(meta.segments ?? [most])];
-    // The last segment may have some frames that are not counted.
+    // The last segment may contain frames beyond the counted ones.
     counts[counts.length - 1] += counts.length;
     const frames = counts.reduce((sum, count) => sum + Math.min(most, count), 0);
     const steps = Math.ceil(frames / { video: sizes.temporal_patch_size, images: 1 }[this.as]);
-    // The words have the marks of one image for the clip.
+    // The text already contains the marks of one image for the clip.
     const marks = { video: 0, images: 2 * (frames - 1) }[this.as];
     return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken) + marks;
   }
@@ -200,7 +211,7 @@ export class VideoReader implements QuestionImages {
     const before = this.#failures.length;
     try {
       return await this.#limit(async () => {
-        // A sample that waited together with one that cannot be shown belongs to a batch that is given up.
+        // If another sample of the batch failed meanwhile, the batch is given up.
         if (this.#failures.length > before) throw this.#failures[before];
         const images = await this.#open(question, where).catch((error: unknown) => {
           this.#failures.push(error);
@@ -214,7 +225,7 @@ export class VideoReader implements QuestionImages {
     }
   }
 
-  /** In the order of their placeholders in the conversation. */
+  /** The images of a question, in the order of their placeholders in the conversation. */
   async #open(question: VideoQuestion, where: string): Promise<readonly VisionInput[]> {
     const files = question.images.values();
     const images: VisionInput[] = [];
@@ -232,7 +243,7 @@ export class VideoReader implements QuestionImages {
   }
 }
 
-/** A key of a question's images and clips, in order, and of their sampling. */
+/** Identifies a question's images and clips, their order, and their sampling. */
 function shownBy({ turns, video, images, meta }: VideoQuestion): string {
   return JSON.stringify([turns.map(({ parts }) => parts.map(({ type }) => type)), video, images, meta]);
 }
@@ -241,13 +252,13 @@ function pixelBytes(frames: readonly RgbImage[]): number {
   return frames.reduce((sum, { data }) => sum + data.length, 0);
 }
 
-/** Steps of several frames are padded with the last frame itself. */
+/** Drops frames that only repeat the last frame to complete a temporal step. */
 function withoutPadding(frames: readonly RgbImage[]): readonly RgbImage[] {
   const last = frames.at(-1);
   return frames.slice(0, frames.findIndex((frame) => frame === last) + 1);
 }
 
-/** Frames side by side, with a white gap between them. */
+/** Frames side by side with a white gap between them. */
 async function filmstrip(frames: readonly RgbImage[]): Promise<Uint8Array> {
   const small = await Promise.all(
     frames.map(async (frame) => {

@@ -154,7 +154,7 @@ function namePrefix({ dir, runName }: RunPaths): string {
 /** The model of a server that fits the run. Raises EndpointError, with the flags to start it with, for one that does not. */
 async function lookAt(
   client: VllmClient,
-  { rank, seen, blocks, contextSize }: RemoteSampling,
+  { rank, pixelLimits: seen, blocks, contextSize }: RemoteSampling,
   within: Deadline,
 ): Promise<ServedModel> {
   const served = servedModel(await client.models(within), contextSize, client.url);

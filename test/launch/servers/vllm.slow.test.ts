@@ -26,7 +26,7 @@ function sampledBy(serve: object, rank: number | null = 4): RemoteSampling {
     engine: samplingEngine.parse({ type: 'vllm', serve }),
     model: base,
     rank,
-    seen: null,
+    pixelLimits: null,
     blocks: false,
     contextSize: 64,
   };

@@ -124,7 +124,7 @@ describe('the task of edit_response', () => {
     const settings = smallSettings({ ...base, policy: { model_context_size: 40 } });
     const pictured = await openVisionEditTask(settings, () => '');
     const prompts = await Promise.all(
-      [...pictured.words.asked].flatMap(([source, rows]) =>
+      [...pictured.words.rowsUsed].flatMap(([source, rows]) =>
         Array.from({ length: rows }, (_, index) => pictured.words.promptOf(source, index)),
       ),
     );

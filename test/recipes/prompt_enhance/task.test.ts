@@ -112,22 +112,22 @@ describe('answers as prompts of an image model', () => {
 
   it('are of prompts in which the user says something', async () => {
     const task = await open(new Painter());
-    expect(() => checkPrompts(task.settings, task.words.asked)).not.toThrow();
+    expect(() => checkPrompts(task.settings, task.words.rowsUsed)).not.toThrow();
     const folder = newFolder();
     const path = join(folder, 'blank.jsonl');
     const trained = join(folder, 'trained.jsonl');
     writeFileSync(path, `${JSON.stringify(rows[0])}\n${JSON.stringify({ prompt: ' ' })}\n`);
     writeFileSync(trained, `${JSON.stringify(rows[0])}\n`);
     const blank = await open(new Painter(), { data: { train: [{ path }], validation: [] } });
-    expect(() => checkPrompts(blank.settings, blank.words.asked)).toThrow(
+    expect(() => checkPrompts(blank.settings, blank.words.rowsUsed)).toThrow(
       expect.objectContaining({ message: 'the prompt is empty', where: `${path}:2` }),
     );
     // Only the held-out rows that are evaluated.
     const heldOut = { data: { train: [{ path: trained }], validation: [{ path }] } };
     const few = await open(new Painter(), { ...heldOut, validation: { prompts: 1 } });
-    expect(() => checkPrompts(few.settings, few.words.asked)).not.toThrow();
+    expect(() => checkPrompts(few.settings, few.words.rowsUsed)).not.toThrow();
     const all = await open(new Painter(), { ...heldOut, validation: { prompts: 2 } });
-    expect(() => checkPrompts(all.settings, all.words.asked)).toThrow('the prompt is empty');
+    expect(() => checkPrompts(all.settings, all.words.rowsUsed)).toThrow('the prompt is empty');
   });
 
   it("are of rows that have the user's own words, whatever else a template puts in", async () => {
@@ -145,7 +145,7 @@ describe('answers as prompts of an image model', () => {
     });
     expect((await task.validation[0].prompt(0)).instruction).toBe('a cobalt tile');
     const missing = "the row has no column 'prompt'; found: words, kind";
-    expect(() => checkPrompts(task.settings, task.words.asked)).toThrow(
+    expect(() => checkPrompts(task.settings, task.words.rowsUsed)).toThrow(
       expect.objectContaining({ message: missing, where: `${path}:2` }),
     );
     await expect(task.validation[0].prompt(1)).rejects.toThrow(missing);

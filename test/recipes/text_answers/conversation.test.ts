@@ -20,7 +20,7 @@ const turn = (role: string, content: unknown): object => ({ role, content });
 describe('what a row asks', () => {
   it('is its words, in a conversation of one turn', () => {
     expect(question({ prompt: 'How many?' })).toEqual({
-      asked: [{ role: 'user', content: 'How many?' }],
+      prompt: [{ role: 'user', content: 'How many?' }],
       instruction: 'How many?',
     });
   });
@@ -34,7 +34,7 @@ describe('what a row asks', () => {
         { type: 'text', text: 'b' },
       ]),
     ];
-    const { asked, instruction, expected } = question({ prompt: turns });
+    const { prompt: asked, instruction, expected } = question({ prompt: turns });
     expect(asked).toEqual(turns);
     expect(instruction).toBe('ab');
     expect(expected).toBeUndefined();
@@ -42,7 +42,7 @@ describe('what a row asks', () => {
 
   it('has the last turn as its label where that is the assistant\u2019s, and no column says otherwise', () => {
     const turns = [turn('user', 'Hi'), turn('assistant', 'Hello.')];
-    expect(question({ prompt: turns })).toEqual({ asked: [turns[0]], instruction: 'Hi', expected: 'Hello.' });
+    expect(question({ prompt: turns })).toEqual({ prompt: [turns[0]], instruction: 'Hi', expected: 'Hello.' });
     const columns = { expected: 'label' };
     expect(question({ prompt: turns, label: 'Hey.' }, { columns })).toMatchObject({ expected: 'Hey.' });
     expect(question({ prompt: turns }, { columns: { expected: 'prompt' } })).toEqual(question({ prompt: turns }));
@@ -67,7 +67,7 @@ describe('what a row asks', () => {
 
   it('comes after the system message and the examples', () => {
     const prompt = { system: 'Be brief.', examples: [{ prompt: 'One?', answer: 'Yes.' }] };
-    expect(question({ prompt: 'Two?' }, { prompt }).asked).toEqual([
+    expect(question({ prompt: 'Two?' }, { prompt }).prompt).toEqual([
       turn('system', 'Be brief.'),
       turn('user', 'One?'),
       turn('assistant', 'Yes.'),

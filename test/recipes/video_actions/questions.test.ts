@@ -13,7 +13,7 @@ const question: VideoQuestion = {
 describe('a question', () => {
   it('is a conversation for a chat template, with a system message where it has none', () => {
     expect(questionOf(question, { chat: true, system: 'Be brief.' }, 'here')).toEqual({
-      asked: [
+      prompt: [
         { role: 'system', content: 'Be brief.' },
         { role: 'user', content: [{ type: 'video' }, { type: 'text', text: '\nWhich parts?\n(1) red' }] },
       ],
@@ -21,11 +21,11 @@ describe('a question', () => {
       expected: '<answer>(1) red</answer>',
     });
     const own = { ...question, turns: [{ role: 'system', parts: [] } as const, ...question.turns] };
-    expect(questionOf(own, { chat: true, system: 'Be brief.' }, 'here').asked).toHaveLength(2);
+    expect(questionOf(own, { chat: true, system: 'Be brief.' }, 'here').prompt).toHaveLength(2);
   });
 
   it('is bare words with the marks of its video', () => {
-    expect(questionOf(question, { chat: false, system: null }, 'here').asked).toBe(
+    expect(questionOf(question, { chat: false, system: null }, 'here').prompt).toBe(
       '<|vision_start|><|video_pad|><|vision_end|>\nWhich parts?\n(1) red',
     );
   });

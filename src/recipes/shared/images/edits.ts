@@ -1,4 +1,4 @@
-/** Opens datasets, vocabulary and image processor for prompts of an image with an instruction. */
+/** Opens datasets, vocabulary and image processor for prompts of images with an instruction. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { LRUCache } from 'lru-cache';
@@ -39,7 +39,7 @@ import {
 } from '../words/task.js';
 import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 
-/** A dataset of edits with the task's questions. */
+/** A dataset of edits and their questions. */
 export interface VisionEditSource extends QuestionSource {
   readonly edits: SampleSource<ImageEdit>;
 }
@@ -64,18 +64,21 @@ export interface VisionEditSettings extends WordsSettings {
   readonly prompt: WordsSettings['prompt'] & { readonly system: string | null; readonly chat: boolean };
 }
 
-/** The words of a task with images, and how these are seen. */
+/** The task of questions with images, and the policy's image inputs. */
 export interface VisionEditTask<S extends VisionEditSettings> {
   readonly words: WordsTask<S, VisionEditSource>;
   readonly seeing: VisionInputs;
   readonly images: ImageFiles;
-  /** What the chat template writes before the first image if its variables request that (Qwen's `add_vision_id`). Else empty. */
+  /**
+   * Tokens that the chat template writes before the first image if its variables request them (Qwen's `add_vision_id`).
+   * Else empty.
+   */
   readonly imageName: readonly number[];
   /** A blank instruction with a prompt's images, as the policy reads it before it answers. */
   readonly blank: (prompt: TextPrompt) => Promise<TokenPrompt>;
 }
 
-/** Opens datasets, the tokenizer and the image processor. Raises DataError or CheckpointError naming what is missing. */
+/** Opens datasets, the tokenizer and the image processor. Raises DataError or CheckpointError for missing files. */
 export async function openVisionEditTask<S extends VisionEditSettings>(
   settings: S,
   resolveRun: RunResolver,
@@ -83,7 +86,7 @@ export async function openVisionEditTask<S extends VisionEditSettings>(
   const { prompt } = settings;
   const place = imageEditData.placesOf(settings);
   const data = await Datasets.open(settings, async ({ path, media }) =>
-    asked(await openImageEdits(place(path), media, settings.data.columns), prompt),
+    questionsOf(await openImageEdits(place(path), media, settings.data.columns), prompt),
   );
   const words = openWords(settings, resolveRun, () => visionWords(vocabularyOf(settings), settings));
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
@@ -101,8 +104,8 @@ export async function openVisionEditTask<S extends VisionEditSettings>(
     blank: async ({ row, tokens: { images: shown = [] } }) => {
       const edit = editOf({ row });
       const { where } = edit;
-      const said = await task.idsOf(askedOf(BLANK, sourcesOf(edit).length, prompt), where);
-      const ids = withImages(said, shown, seeing.tokens, seeing.processor.settings.sizes, where);
+      const textIds = await task.idsOf(promptOf(BLANK, sourcesOf(edit).length, prompt), where);
+      const ids = withImages(textIds, shown, seeing.tokens, seeing.processor.settings.sizes, where);
       return { ids, images: shown };
     },
   };
@@ -119,7 +122,10 @@ export async function writeImageEdit(
   return path;
 }
 
-/** The first edits of each dataset, with the labeled image and the unchanged source. Raises DataError for a broken one. */
+/**
+ * The first edits of each dataset. The answers are the labeled image and the unchanged source. Raises DataError for an
+ * invalid edit.
+ */
 export function sampleVisionEdits(settings: Pick<VisionEditSettings, 'data'>, count: number): Promise<SampledSet[]> {
   const { data } = settings;
   const read = async (path: string | null, where: string): Promise<RgbImage | null> =>
@@ -149,17 +155,17 @@ export function sampleVisionEdits(settings: Pick<VisionEditSettings, 'data'>, co
   );
 }
 
-/** The reason for one source image per row, as the end of a sentence, and the advice for rows with several. */
+/** Why a row may have only one source image, as the end of a sentence, and advice for rows with several. */
 export interface SingleImage {
   readonly why: string;
   readonly next: string;
 }
 
-/** Raises DataError, naming the first of them, if rows that a run may ask have several images before the edit. */
-export function requireSingleImage(asked: ReadonlyMap<VisionEditSource, number>, { why, next }: SingleImage): void {
+/** Raises DataError for the first row with several source images among the rows that a run uses. */
+export function requireSingleImage(rowsUsed: ReadonlyMap<VisionEditSource, number>, { why, next }: SingleImage): void {
   let [rows, several] = [0, 0];
   let first: { readonly images: number; readonly where: string } | null = null;
-  for (const [{ edits }, length] of asked) {
+  for (const [{ edits }, length] of rowsUsed) {
     for (let index = 0; index < length; index++) {
       const edit = edits.read(index);
       const images = sourcesOf(edit).length;
@@ -176,22 +182,23 @@ export function requireSingleImage(asked: ReadonlyMap<VisionEditSource, number>,
   });
 }
 
-/** The most images before an edit among rows that a run may ask. One where there are none. */
-export function maxImages(asked: ReadonlyMap<VisionEditSource, number>): number {
+/** Maximum number of source images among the rows that a run uses. 1 without rows. */
+export function maxImages(rowsUsed: ReadonlyMap<VisionEditSource, number>): number {
   let most = 1;
-  for (const [{ edits }, length] of asked) {
+  for (const [{ edits }, length] of rowsUsed) {
     for (let index = 0; index < length; index++) most = Math.max(most, sourcesOf(edits.read(index)).length);
   }
   return most;
 }
 
-/** The edit that a prompt of such a task asks for. */
+/** The edit of a prompt of such a task. */
 export function editOf({ row }: Pick<TextPrompt, 'row'>): ImageEdit {
   return row as unknown as ImageEdit;
 }
 
 /**
- * The index in a prompt at which its image begins, or `name` if that precedes it; everything before belongs to the system message or to no turn.
+ * Index in a prompt at which its first image begins, or at which `name` begins if that precedes the image. Everything
+ * before belongs to the system message or to no turn.
  */
 export function firstImageToken(
   ids: readonly number[],
@@ -210,7 +217,7 @@ function vocabularyOf({ data }: Pick<VisionEditSettings, 'data'>): readonly stri
   return imageEditVocabulary({ columns: grid, rows: grid, cell }, names);
 }
 
-function asked(edits: SampleSource<ImageEdit>, prompt: VisionEditSettings['prompt']): VisionEditSource {
+function questionsOf(edits: SampleSource<ImageEdit>, prompt: VisionEditSettings['prompt']): VisionEditSource {
   return {
     name: edits.name,
     length: edits.length,
@@ -228,24 +235,24 @@ function asked(edits: SampleSource<ImageEdit>, prompt: VisionEditSettings['promp
 function questionOf(edit: ImageEdit, prompt: VisionEditSettings['prompt']): Question {
   const { instruction, response } = edit;
   const label = response === null ? {} : { expected: response };
-  return { asked: askedOf(instruction, sourcesOf(edit).length, prompt), instruction, ...label };
+  return { prompt: promptOf(instruction, sourcesOf(edit).length, prompt), instruction, ...label };
 }
 
-/** An empty instruction, which Qwen-Image-Edit's guidance is measured from: its pipeline is called with a space. */
+/** The empty instruction of classifier-free guidance. The pipeline of Qwen-Image-Edit uses a space. */
 const BLANK = ' ';
 
-function askedOf(
+function promptOf(
   instruction: string,
   images: number,
   { system, chat }: VisionEditSettings['prompt'],
-): Question['asked'] {
+): Question['prompt'] {
   const shown = Array.from({ length: images }, () => ({ type: 'image' }) as const);
   const parts = [...shown, { type: 'text', text: instruction } as const];
   const first = system === null ? [] : [{ role: 'system', content: system }];
   return chat ? [...first, { role: 'user', content: [...parts] }] : bareWords(parts);
 }
 
-/** Images from files, with a cache of the latest ones. */
+/** Reads image files and caches the latest ones. */
 export class ImageFiles {
   readonly #kept = new LRUCache<string, RgbImage>({
     maxSize: KEPT_BYTES,
@@ -262,7 +269,7 @@ export class ImageFiles {
   }
 }
 
-/** The images before the words. */
+/** Puts the images before the words. */
 class EditImageReader implements QuestionImages<VisionEditSource> {
   constructor(
     private readonly processor: ImageProcessor,

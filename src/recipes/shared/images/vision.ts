@@ -18,21 +18,22 @@ import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainerSettings } from '../../../config/schema/trainer.js';
 import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 
-/** Turns images into the inputs of a policy's model, and the tokens that represent them. */
+/** Converts images into model inputs and into the tokens that represent them. */
 export interface VisionInputs {
   readonly processor: ImageProcessor;
   readonly tokens: NewVisionSettings['tokens'];
 }
 
-/** Settings that decide how a policy reads images. */
+/** Settings that determine how a policy reads images. */
 type VisionSettings = Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & {
   readonly trainer?: TrainerSettings;
   readonly tokenizer?: ModelReference | null;
 };
 
 /**
- * Where a server has the model, its description is read beside its tokenizer. Raises CheckpointError for a model that does not see, DataError for a
- * tokenizer without the tokens for images.
+ * Opens a policy's image inputs. If a training server has the model, the model's description comes from the tokenizer's
+ * folder.
+ * Raises CheckpointError for a model without a vision encoder, DataError for a tokenizer without image tokens.
  */
 export function openVisionInputs(
   { model, init, pixels, trainer, tokenizer: words = null }: VisionSettings,
@@ -58,7 +59,7 @@ export function openVisionInputs(
   return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens };
 }
 
-/** The model that a policy which sees starts from. Raises as `loadPolicy` and `initSeeingPolicy` do. */
+/** The starting model of a vision-language policy. Raises the errors of `loadPolicy` and `initSeeingPolicy`. */
 export function startingSeeingModel<P extends TokenPrompt>(
   { policy, seed }: { readonly policy: Omit<SeeingSettings, 'trainer'>; readonly seed: number },
   format: TokenFormat<P>,

@@ -1,4 +1,4 @@
-/** Combinations of reward settings that cannot work. */
+/** Rules about combinations of reward settings. */
 import type { RewardSettings } from '../../../rewards/schema/reward.js';
 import {
   decidingKinds,
@@ -29,18 +29,18 @@ interface ThinkingSettings extends RewardedSettings {
 
 type Choice = Required<Pick<RewardChoice, 'mode' | 'terms' | 'also_compute' | 'measure'>>;
 
-/** Tolerance for a sum of hand-written weights to differ from 1. */
+/** Largest difference from 1 of a sum of hand-written weights. */
 const weightTolerance = 1e-6;
 
-/** The config's reward. Null if a part of it is invalid by itself. */
+/** The config's reward. Null if one of its parts is invalid by itself. */
 function rewardChoice({ reward, validation }: PartialSettings<RewardedSettings>): Choice | null {
-  // A reward server has no measures, but its terms still have to obey the rules.
+  // A reward server has no measures, but its terms still have to follow the rules.
   const { mode, terms, also_compute } = reward ?? {};
   if (mode === undefined || terms === undefined || also_compute === undefined) return null;
   return { mode, terms, also_compute, measure: validation?.measure ?? [] };
 }
 
-/** Rules for a reward section, wherever it appears. */
+/** Rules for reward sections in any config. */
 export const rewardRules: readonly Rule<RewardedSettings>[] = [terms, endpoint];
 
 function terms(settings: PartialSettings<RewardedSettings>): Problem[] {
@@ -62,7 +62,10 @@ function termLists({
   ];
 }
 
-/** Reports terms of kinds that a recipe cannot use, separately for those that decide and those that held-out answers are measured by. */
+/**
+ * Reports terms of kinds that a recipe cannot use, separately for terms that decide and for measures of held-out
+ * answers.
+ */
 function unsuitable(choice: Choice, isSo: (kind: TermKind) => boolean, say: (names: string) => string): Problem[] {
   const found = (kinds: readonly TermKind[], key: string): Problem[] => {
     const names = kinds.filter(isSo).map(({ name }) => name);
@@ -129,7 +132,7 @@ function withoutFields({ mode, also_compute }: Choice): Problem[] {
   });
 }
 
-/** A term that is only recorded cannot decide. */
+/** A term that is only recorded cannot be part of the reward. */
 function deciding(choice: Choice): Problem[] {
   const names = decidingKinds(choice).flatMap(({ name, recordedOnly }) => (recordedOnly === true ? [name] : []));
   if (names.length === 0) return [];
@@ -139,7 +142,7 @@ function deciding(choice: Choice): Problem[] {
   );
 }
 
-/** For recipes whose answers become images from words alone. */
+/** For recipes that generate images from text alone. */
 export const noSource: Rule<RewardedSettings> = (settings) => {
   const choice = rewardChoice(settings);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
@@ -190,7 +193,7 @@ export const noImages: Rule<RewardedSettings> = (settings) => {
   );
 };
 
-/** For recipes that hide thoughts from rewards: a term that looks for them would never find any. */
+/** For recipes that hide thoughts from rewards. A term that looks for thoughts would never find any. */
 export const thoughtsOnce: Rule<ThinkingSettings> = (settings) => {
   const choice = rewardChoice(settings);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
@@ -211,7 +214,7 @@ function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {
     const asking = termsThatAsk(choice);
     const [trainedOn] = termsThatAsk({ ...choice, measure: [] });
     const learns = settings.algorithm?.type === 'grpo' || settings.algorithm?.type === 'ppo';
-    // Without its judge, a supervised run scores no answers, and so measures none.
+    // Without a judge, a supervised run scores and measures no answers.
     if (asking.length === 0 || (!learns && choice.measure.length === 0)) return [];
     return problem(
       'reward.endpoint',

@@ -1,4 +1,4 @@
-/** Rules about how a run learns, for the recipes that have these sections. */
+/** Rules about learning, for recipes with these sections. */
 import type { GrpoSettings, VisionGrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
 import type { ReadSettings } from '../../../core/schema/mark.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';
@@ -17,7 +17,7 @@ import {
   type Rule,
 } from '../../../config/schema/rules.js';
 
-/** A supervised run learns only from labels: its sampled answers and their scores are only for people to look at. */
+/** Whether a run learns only from labels. Its sampled answers and their scores are then only for people to look at. */
 export const isSupervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
 /** The settings that rules about groups and batches read. */
@@ -28,7 +28,7 @@ interface BatchedSettings {
   readonly data?: TrainedSettings['data'];
 }
 
-/** A micro-batch has a fixed composition, so a batch consists of whole micro-batches. */
+/** Micro-batches have a fixed composition, so a batch must consist of whole micro-batches. */
 export const wholeBatches: Rule<BatchedSettings> = ({ algorithm, rollout, optimizer }) =>
   requireMultiple(
     isGrpo(algorithm)
@@ -38,7 +38,7 @@ export const wholeBatches: Rule<BatchedSettings> = ({ algorithm, rollout, optimi
     'so that all micro-batches have one size',
   );
 
-/** Rules of every recipe that this program trains. */
+/** Rules of every recipe that editrl trains. */
 export const sharedRules: readonly Rule<TrainedSettings>[] = [
   ({ data }) => [...coefficients('data.train', data?.train), ...coefficients('data.validation', data?.validation)],
   keptBest,
@@ -72,7 +72,7 @@ function keptBest(settings: PartialSettings<TrainedSettings>): readonly Problem[
   );
 }
 
-/** Rules for answers that are sampled and compared within their groups. */
+/** Rules for answers that are sampled and compared within groups. */
 export const groupRules: readonly Rule<BatchedSettings>[] = [
   ({ rollout }) =>
     requireMultiple(
@@ -92,7 +92,7 @@ export const groupRules: readonly Rule<BatchedSettings>[] = [
   refillWithin,
 ];
 
-/** With one step an iteration every ratio is 1, so that no option about ratios does anything. */
+/** With one step per iteration, every ratio is 1 and options about ratios have no effect. */
 function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly Problem[] {
   if (algorithm === undefined || !isGrpo(algorithm)) return [];
   const { clip_range: low, clip_range_high: high, surrogate, inner_epochs, minibatches } = algorithm;
@@ -126,7 +126,7 @@ function ratioOptions({ algorithm }: PartialSettings<BatchedSettings>): readonly
   );
 }
 
-/** If rewards are compared across groups, a group without spread also has advantages. */
+/** If rewards are compared across groups, groups with zero variance also have advantages. */
 function refillWithin({ algorithm, rollout }: PartialSettings<BatchedSettings>): readonly Problem[] {
   return whenSet([rollout?.refill, algorithm?.advantage?.scope], (_, scope) =>
     problemUnless(

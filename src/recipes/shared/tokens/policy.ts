@@ -26,7 +26,7 @@ import { openTraining, type Labels, type Learning, type RewardParts } from '../t
 import { remoteSampling } from './rules.js';
 import type { DecoderSettings } from '../../../config/schema/token_policy.js';
 
-/** A difference between the log-probabilities of rollout and training graph above this raises an alarm. */
+/** A larger difference between the log-probabilities of rollout and training graph raises an alarm. */
 export const MISMATCH_ALARM = 1e-3;
 
 /** The settings that the policy and its training depend on. */
@@ -40,23 +40,26 @@ type TokenTrainingSettings = Omit<TrainedSettings, 'algorithm' | 'validation'> &
 
 /** The tokens that a recipe allows its policy to write. */
 export interface TokenForms {
-  /** Whether only tokens that the format allows are sampled. */
+  /** Whether sampling only allows tokens that the format permits. */
   readonly constrained: boolean;
-  /** Whether a token's distribution covers only its own part of the vocabulary, if there are two. */
+  /** Whether a token's distribution covers only its own part of a vocabulary with two parts. */
   readonly separateVocabularies: boolean;
   /** Whether supervised training also keeps its starting weights, as GRPO does. Default: no. */
   readonly keepsStart?: boolean;
 }
 
-/** The start of a policy that is more than the decoder in the settings. */
+/** The starting model and inputs of a policy with more parts than a decoder. */
 export interface PolicyStart<P extends TokenPrompt = TokenPrompt> {
-  /** Opened by whoever has no server for it. */
+  /** Opens the model. Not called if a training server has it. */
   readonly model?: () => PolicyModel<P>;
-  /** How the policy reads images. Absent for one that does not. */
+  /** How the policy reads images. Absent for a policy without images. */
   readonly imageInputs?: ImageInputs;
 }
 
-/** The policy that training starts from, opened by the trainer in the settings. Raises the errors of reading its model and reaching its trainer. */
+/**
+ * Opens the starting policy with the trainer in the settings. Raises the errors of reading its model and reaching its
+ * trainer.
+ */
 export async function openTrainedPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
@@ -74,7 +77,7 @@ export async function openTrainedPolicy<P extends TokenPrompt>(
   return policy;
 }
 
-/** The policy that this process trains: from the referenced model, or with random weights. */
+/** Opens the policy that this process trains, from the referenced model or with random weights. */
 export function openTokenPolicy<P extends TokenPrompt>(
   settings: TokenTrainingSettings,
   format: TokenFormat<P>,
@@ -89,7 +92,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
     optimizer,
     contextSize: policy.model_context_size,
     constrained,
-    // Labels are learned as language models learn them: over the whole vocabulary, at temperature 1.
+    // Supervised training uses the whole vocabulary at temperature 1, like language models.
     separateVocabularies: !supervised && separateVocabularies,
     learner: {
       temperature: supervised ? 1 : rollout.temperature,
@@ -103,7 +106,7 @@ export function openTokenPolicy<P extends TokenPrompt>(
   });
 }
 
-/** Raises CheckpointError and ConfigError as `loadPolicy` does. */
+/** Raises the CheckpointErrors and ConfigErrors of `loadPolicy`. */
 export function startingModel<P extends TokenPrompt>(
   { policy, seed }: Pick<TokenTrainingSettings, 'policy' | 'seed'>,
   format: TokenFormat<P>,
@@ -117,7 +120,10 @@ export function startingModel<P extends TokenPrompt>(
   return initPolicy(policy.init, format, seed);
 }
 
-/** Training of a token policy. `trained` says which tokens of an answer carry the loss when learning from rewards. Default: all. */
+/**
+ * Training of a token policy. `trained` selects the tokens of an answer that carry the loss when learning from rewards.
+ * Default: all.
+ */
 export async function openTokenTraining<P extends Prompt & TokenRequest<T>, T extends TokenPrompt>(
   settings: TokenTrainingSettings,
   context: TrainingContext,

@@ -1,4 +1,4 @@
-/** Rules about a token policy: where it starts, its architecture, and the servers that sample or train it. */
+/** Rules about a token policy: its start, its architecture, and the servers that sample or train it. */
 import type { ModelReference } from '../../../config/schema/model.js';
 import {
   whenSet,
@@ -24,7 +24,10 @@ interface Start {
   readonly init: object | null;
 }
 
-/** A policy starts from a checkpoint or from random weights. A config with neither is a base for others, and cannot run by itself. */
+/**
+ * A policy starts from a checkpoint or from random weights. A config with neither is a base for other configs and
+ * cannot run.
+ */
 export function startRules({ policy }: PartialSettings<{ policy: Start }>): readonly Problem[] {
   return whenSet([policy?.model, validSection(policy?.init)], () =>
     problem(
@@ -45,7 +48,7 @@ function adapter({ policy }: PartialSettings<SampledSettings>): readonly Problem
   );
 }
 
-/** Trained weights are float32. Half precision is only for the frozen weights beside an adapter. */
+/** Trained weights are float32. Half precision is only for frozen weights below an adapter. */
 function halfWeights({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   if (policy?.engine?.dtype !== 'float16' || policy.lora !== null) return [];
   const [found, allowed] =
@@ -96,7 +99,7 @@ function pixelLimits({ policy }: PartialSettings<SampledSettings>): readonly Pro
   });
 }
 
-/** A window has to contain at least the patches of one token. */
+/** An attention window must contain at least the patches of one token. */
 function wholeWindows({ policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   const vision = policy?.init?.vision;
   return whenSet([vision?.window_size, vision?.patch_size, vision?.spatial_merge_size], (window, patch, merged) =>
@@ -108,7 +111,7 @@ function wholeWindows({ policy }: PartialSettings<SampledSettings>): readonly Pr
   );
 }
 
-/** For a recipe with a token policy and valid settings. Null if the policy's own engine samples. */
+/** The remote sampling of a token policy with valid settings. Null if the policy's own engine samples. */
 export function remoteSampling({
   rollout: { engine },
   policy: { model, lora, pixels, emu3_use_logit_processor: blocks = false, model_context_size: contextSize },
@@ -129,10 +132,10 @@ export function remoteSampling({
     max_pixels: Math.max(...kinds.map(({ max_pixels }) => max_pixels)),
   };
   const rank = lora?.rank ?? null;
-  return { engine, model, rank, seen: kinds.length === 0 ? null : seen, blocks, contextSize };
+  return { engine, model, rank, pixelLimits: kinds.length === 0 ? null : seen, blocks, contextSize };
 }
 
-/** The ranks with which vLLM can be started: `--max-lora-rank`. */
+/** The values of vLLM's `--max-lora-rank`. */
 export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 
 /** The settings that rules about a token policy and its sampler read. */
@@ -175,7 +178,7 @@ function oneServer({ rollout }: PartialSettings<SampledSettings>): readonly Prob
   );
 }
 
-/** Random weights are in no folder that a server could be started with. */
+/** Random weights are in no folder, so no server can load them. */
 function startsFromModel({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   if (policy?.model !== null || policy.init === null) return [];
   return whenSet([validSection(rollout?.engine)], () =>
@@ -193,7 +196,7 @@ function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): read
   );
 }
 
-/** For a vision-language model, editrl uses vLLM adapters of the decoder only. */
+/** With vision-language models, editrl only supports vLLM adapters of the decoder. */
 function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   const parts = (['mm_vision', 'mm_mlp'] as const).filter((part) => policy?.train?.[part] === true);
   if (parts.length === 0) return [];
@@ -205,7 +208,7 @@ function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): re
   );
 }
 
-/** Here the same sessions would sample and train at once, under weights that change meanwhile. */
+/** With a training server, the same sessions would sample and train at once, and the weights would change meanwhile. */
 function aheadCorrected({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
   return whenSet([rollout?.ahead, policy?.trainer?.type], (ahead, trainer) => {
     if (ahead === 0) return [];
@@ -237,20 +240,20 @@ interface ServedSettings extends TrainedSettings {
   };
 }
 
-/** The cause of rules for policies that a server trains. */
+/** The setting that rules for policies on a training server name as their cause. */
 export const TRAINER = "policy.trainer 'tinker'";
 const SERVE = 'policy.trainer.serve';
 
 /** Flags that editrl sets itself for a server that it starts. */
 const OWN_FLAGS = ['--model', '--rank', '--port', '--dir', '--mode', '--env', '--host'] as const;
 
-/** The trainer of a run that a server trains. Null for any other run. */
+/** The trainer settings of a run on a training server. Null for any other run. */
 export function trainerServerOf(settings: RunSettings): TinkerSettings | null {
   const trainer = getPath(settings, 'policy.trainer');
   return isObject(trainer) && trainer['type'] === 'tinker' ? (trainer as TinkerSettings) : null;
 }
 
-/** How the training server of a run is started with it. Null where none is. */
+/** The settings for starting a run's own training server. Null without one. */
 export function trainerServeOf(settings: RunSettings): ServeTrainerSettings | null {
   return trainerServerOf(settings)?.serve ?? null;
 }
@@ -265,7 +268,7 @@ export const servedTrainerRules: readonly Rule<ServedSettings>[] = [
     devicesApart(`${SERVE}.devices`, policy?.trainer?.serve?.devices, launch?.devices),
 ].map((rule) => (settings) => (settings.policy?.trainer?.type === 'tinker' ? rule(settings) : []));
 
-/** Servers differ in whether they report log-probabilities before or after sampling settings. */
+/** Servers differ in whether their log-probabilities include sampling settings. */
 function servedValues(settings: PartialSettings<ServedSettings>): readonly Problem[] {
   const sampled = 'which trains on the distribution at temperature 1';
   const hasModel = 'whose server has the model (policy.trainer.base_model)';
@@ -326,7 +329,7 @@ function ownCommand({ policy }: PartialSettings<ServedSettings>): readonly Probl
   });
 }
 
-/** GPUs of a server that starts with the run, which the run itself must not use. */
+/** The run itself must not use the GPUs of a server that starts with it. */
 function devicesApart(
   key: string,
   served: readonly number[] | null | undefined,

@@ -26,7 +26,7 @@ import {
 import { policyRules, remoteSampling } from './rules.js';
 import { startMissing, stepsPerIteration, type Part } from '../../recipe.js';
 
-/** The settings that the decoder's needs depend on. */
+/** The settings that the decoder's memory depends on. */
 export type TokenRecipeSettings = TrainedSettings & {
   readonly algorithm: GrpoSettings | WordsSftSettings;
   readonly rollout: RolloutSettings;
@@ -58,7 +58,7 @@ export const decoderPart = {
         trained,
         frozen,
         copies: copiesOf(settings),
-        held: heldOf(settings),
+        frozenForm: frozenFormOf(settings),
       });
     },
     shape: decoderShape,
@@ -69,7 +69,7 @@ export const decoderPart = {
   missing: (settings) => startMissing(settings),
 } as const satisfies Part<TokenRecipeSettings>;
 
-/** Whether a server has the policy. */
+/** Whether a training server has the policy. */
 function isServed({ policy }: Pick<TokenRecipeSettings, 'policy'>): boolean {
   return policy.trainer?.type === 'tinker';
 }
@@ -78,8 +78,8 @@ function isServed({ policy }: Pick<TokenRecipeSettings, 'policy'>): boolean {
 const servedBytes = trainingBytes(0, 0);
 
 /**
- * Copies of the trained weights: the moving averages, the packed ones for sampling, and the frozen reference, which shares all weights with a model
- * that has an adapter.
+ * Number of copies of the trained weights: moving averages, packed weights for sampling, and the frozen reference. A
+ * model with an adapter shares its weights with the reference.
  */
 function copiesOf(settings: TokenRecipeSettings): number {
   const { policy, optimizer, algorithm } = settings;
@@ -89,7 +89,7 @@ function copiesOf(settings: TokenRecipeSettings): number {
 }
 
 /** How this machine stores the frozen weights. With a device, one copy stays in host memory. */
-function heldOf(settings: TokenRecipeSettings): FrozenForm {
+function frozenFormOf(settings: TokenRecipeSettings): FrozenForm {
   const { policy, rollout } = settings;
   if (policy.engine.dtype === 'float16') return 'half';
   if (rollout.engine !== null || packsNothing(policy.engine)) return 'once';
@@ -100,7 +100,7 @@ export type SeeingRecipeSettings = TokenRecipeSettings & {
   readonly policy: Omit<SeeingSettings, 'trainer'> & { readonly trainer: TrainerSettings };
 };
 
-/** A policy that is a decoder and sees. */
+/** A policy that is a decoder with a vision encoder. */
 export const seeingPart = {
   ...decoderPart,
   learns: {
@@ -112,22 +112,34 @@ export const seeingPart = {
       if (sizes === null) return null;
       const { shape, vision, trained, frozen } = sizes;
       const work = workOf(settings);
-      const batch = work.learnt;
-      // A prompt may be all images, apart from room for an answer; labels may be short.
+      const batch = work.trainBatch;
+      // A prompt may be all images, apart from room for an answer. Labels may be short.
       const { pixels, train, model_context_size: context } = settings.policy;
       const most = Math.max(pixels.image.max_pixels, pixels.video.max_pixels);
       const tokens = settings.algorithm.type === 'sft' ? context : batch.promptTokens;
       const patches = tokens * vision.spatial_merge_size ** 2 * (train.mm_vision ? batch.prompts : 1);
-      const seen = visionActivations(vision, patches, Math.ceil(most / vision.patch_size ** 2), train.mm_vision);
-      const [copies, held] = [copiesOf(settings), heldOf(settings)];
-      const bytes = decoderBytes(shape, work, { trained, frozen, copies, held, seen, isTrained: train.mm_llm });
+      const visionValues = visionActivations(
+        vision,
+        patches,
+        Math.ceil(most / vision.patch_size ** 2),
+        train.mm_vision,
+      );
+      const [copies, frozenForm] = [copiesOf(settings), frozenFormOf(settings)];
+      const bytes = decoderBytes(shape, work, {
+        trained,
+        frozen,
+        copies,
+        frozenForm,
+        visionValues,
+        isTrained: train.mm_llm,
+      });
       return bytes + keptImages(vision, { ...promptsOf(settings), tokens, made: madePerToken(shape, vision, train) });
     },
     shape: seeingShape,
   },
 } as const satisfies Part<SeeingRecipeSettings>;
 
-/** The number of parameters that train, or of their adapters, and of those that do not. */
+/** Numbers of trained parameters, or of those of their adapters, and of frozen parameters. */
 function seeingSizes(
   settings: Pick<SeeingRecipeSettings, 'policy'>,
   shapeOf: ShapeOf,
@@ -152,18 +164,18 @@ function seeingSizes(
   return { shape, vision, trained: adapters, frozen: of(parts, true) + of(parts, false) };
 }
 
-/** How many prompts a run may ask, and how many it processes together. */
+/** Number of prompts that a run may use, and of prompts that it processes together. */
 function promptsOf({ algorithm, rollout, num_iterations, validation, data }: SeeingRecipeSettings): {
   readonly prompts: number;
-  readonly held: number;
+  readonly together: number;
 } {
-  const asked =
+  const perIteration =
     algorithm.type === 'sft'
       ? algorithm.sft.batch_size
       : rollout.episodes_per_iteration / rollout.generations_per_sample;
   const heldOut = validation.prompts * Math.max(1, data?.validation.length ?? 1);
   // Datasets are evaluated one after another.
-  return { prompts: num_iterations * asked + heldOut, held: Math.max(asked, validation.prompts) };
+  return { prompts: num_iterations * perIteration + heldOut, together: Math.max(perIteration, validation.prompts) };
 }
 
 /** Values kept per image token: the outputs of all frozen parts. */
@@ -183,7 +195,7 @@ interface LearningSettings {
   readonly algorithm: GrpoSettings | FlowGrpoSettings | WordsSftSettings;
 }
 
-/** A warning about a clip range that clips nothing. */
+/** A warning about a clip range that never clips. */
 export function idleClip(settings: LearningSettings): string[] {
   const { algorithm } = settings;
   if (algorithm.type === 'sft' || algorithm.clip_range === null || stepsPerIteration(settings) > 1) return [];
@@ -192,7 +204,7 @@ export function idleClip(settings: LearningSettings): string[] {
   ];
 }
 
-/** The settings that decide which weights decoding steps hold packed. */
+/** Settings that decide which weights are packed for decoding. */
 type SamplingSettings = Pick<TokenRecipeSettings, 'algorithm' | 'rollout'> & {
   readonly policy: Pick<DecoderSettings, 'engine' | 'lora'>;
 };
@@ -209,7 +221,7 @@ function whyUnpacked({ algorithm, rollout, policy: { engine, lora } }: SamplingS
   return packsNothing(engine) ? `weights are packed only on the CPU, not on ${engine.provider}` : null;
 }
 
-/** Whether an engine computes on a device, where weights are not packed; 'auto' may turn out to be the CPU. */
+/** Whether an engine computes on a device, where weights are not packed. 'auto' may still choose the CPU. */
 function packsNothing({ provider }: Pick<DecoderSettings['engine'], 'provider'>): boolean {
   return provider === 'webgpu' || provider === 'cuda';
 }
@@ -224,7 +236,7 @@ function idlePacking(settings: SamplingSettings): string[] {
 function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSettings): MicroBatch {
   const { per_device_batch_size: answers, gradient_checkpointing: gradientCheckpointing } = optimizer;
   const context = policy.model_context_size;
-  // Labels are one answer per prompt, of any length.
+  // A label is one answer per prompt, of any length.
   const [together, longest] =
     algorithm.type === 'sft' ? [1, context] : [rollout.generations_per_sample, rollout.max_response_tokens];
   const answersPerPrompt = Math.min(answers, together);
@@ -238,14 +250,14 @@ function largestBatch({ algorithm, rollout, optimizer, policy }: TokenRecipeSett
   };
 }
 
-/** The largest micro-batch of a process, and the answers that it samples together. */
+/** A process's largest micro-batch, and the answers that it samples together. */
 function workOf(settings: TokenRecipeSettings): DecoderWork {
-  return { learnt: largestBatch(settings), sampled: sampledBatch(settings) };
+  return { trainBatch: largestBatch(settings), sampled: sampledBatch(settings) };
 }
 
 /**
- * The answers that decode together: those of a chunk of an iteration's rollout, or of a held-out evaluation. A supervised run only samples in
- * evaluations. Null if another program samples.
+ * The answers that decode together: those of a rollout chunk, or of a held-out evaluation. A supervised run samples
+ * only in evaluations. Null if another program samples.
  */
 function sampledBatch({ rollout, policy, algorithm, validation }: TokenRecipeSettings): SampledBatch | null {
   if (rollout.engine !== null) return null;

@@ -9,7 +9,7 @@ import { problem, type PartialSettings, type Problem } from '../../../config/sch
 import { servedTrainerRules } from '../tokens/rules.js';
 import { decoderPart, seeingPart, type SeeingRecipeSettings, type TokenRecipeSettings } from '../tokens/settings.js';
 
-/** A system message, examples and a template's own names cannot be used in bare words. */
+/** Prompts without a chat template cannot have a system message, examples or template variables. */
 export function turnsNeedChat({ prompt }: PartialSettings<{ prompt: PromptSettings }>): readonly Problem[] {
   if (prompt?.chat !== false) return [];
   return (['system', 'examples', 'variables'] as const).flatMap((field) => {
@@ -23,7 +23,7 @@ interface OwnWordsSettings extends Pick<TrainedSettings, 'data'> {
   readonly policy: Pick<TextPolicySettings, 'init' | 'tokenizer'>;
 }
 
-/** A model with random weights needs a vocabulary from somewhere. */
+/** A model with random weights needs a vocabulary: a tokenizer, or the tiny world's. */
 export function ownWords({ policy, data }: PartialSettings<OwnWordsSettings>): readonly Problem[] {
   if (policy?.init === null || policy?.tokenizer !== null || data?.tiny !== null) return [];
   return problem(
@@ -39,20 +39,20 @@ type InWords<S extends TokenRecipeSettings> = S & {
 
 type TextRecipeSettings = InWords<TokenRecipeSettings> & { readonly policy: TextPolicySettings };
 
-/** A policy that answers in words. A server that trains it has the model, too. */
+/** A policy that answers in words. A training server that trains it has the model. */
 export const textPart: Part<TextRecipeSettings> = {
   ...decoderPart,
   rules: [...decoderPart.rules, ...servedTrainerRules],
   missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),
 };
 
-/** A vision-language policy and answers in words. */
+/** A vision-language policy that answers in words. */
 export const seeingWordsPart: Part<InWords<SeeingRecipeSettings>> = {
   ...seeingPart,
   missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),
 };
 
-/** The columns that every row of a dataset of edits has to have. */
+/** The columns that every row of a dataset of edits must have. */
 export function editColumns({ columns }: Pick<z.output<typeof imageEditData>, 'columns'>): string[] {
   return [columns.source, columns.instruction];
 }

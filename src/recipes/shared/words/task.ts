@@ -1,4 +1,7 @@
-/** The task of policies that answer in words: prompts from any source, a tokenizer with its chat template, and answers as text. */
+/**
+ * The task of policies that answer in words: prompts from any source, a tokenizer with its chat template, and answers
+ * as text.
+ */
 import { DataError, must, RunError } from '../../../core/errors.js';
 import type { ListDigest } from '../../../data/datalist.js';
 import type { ComparedSample } from '../../../data/overlap.js';
@@ -19,8 +22,8 @@ import type { AnswerTokenizer } from './vocabulary.js';
 
 /** The question of a sample. */
 export interface Question {
-  /** A conversation, or bare words if there is no chat. */
-  readonly asked: readonly Message[] | string;
+  /** A conversation, or plain text without a chat template. */
+  readonly prompt: readonly Message[] | string;
   /** The user's last words. */
   readonly instruction: string;
   /** The labeled answer, if there is one. */
@@ -34,24 +37,26 @@ export interface QuestionSource {
   readonly length: number;
   readonly remark: string | null;
   readonly digest: ListDigest;
-  /** Names a sample independently of the machine. */
+  /** Identifies a sample independently of the machine. */
   id(index: number): string;
-  /** Where a sample is, for messages. */
+  /** The place of a sample, for messages. */
   place(index: number): string;
-  /** Raises DataError for a sample with another form. */
+  /** Returns a sample's question. Raises DataError for a sample with another form. */
   ask(index: number): Question;
-  /** Everything that rewards may know about a sample. */
+  /** All columns that rewards may read. */
   row(index: number): Row;
-  /** A digest that tells what a sample shows from what others show. Absent where questions are only words. */
+  /** A digest of a sample's images. Absent if questions contain only words. */
   shown?(index: number): Promise<string>;
 }
 
-/** A question as it is compared with others: by all that is asked, since the last turns of conversations are often alike. */
+/**
+ * A question in the form for comparison with others. Compares whole conversations, because last turns are often alike.
+ */
 export function comparedQuestion(source: QuestionSource, index: number): ComparedSample {
-  const { asked } = source.ask(index);
+  const { prompt } = source.ask(index);
   return {
     id: source.id(index),
-    words: typeof asked === 'string' ? asked : JSON.stringify(asked),
+    words: typeof prompt === 'string' ? prompt : JSON.stringify(prompt),
     image: source.shown === undefined ? null : () => must(source.shown?.(index), 'what is shown'),
   };
 }
@@ -60,15 +65,18 @@ export function comparedQuestion(source: QuestionSource, index: number): Compare
 export interface PromptWithImages {
   readonly ids: readonly number[];
   readonly images: readonly VisionInput[];
-  /** The image for people, as a PNG. */
+  /** A PNG of the image, for people. */
   readonly png: () => Promise<Uint8Array>;
 }
 
-/** How the images of a recipe's questions are shown to the policy. */
+/** Shows the images of a recipe's questions to the policy. */
 export interface QuestionImages<Source extends QuestionSource = QuestionSource> {
-  /** Upper bound for the tokens of a sample's images, known without opening them. */
+  /** Upper bound of the image tokens of a sample, computed without opening the images. */
   maxSideTokens(source: Source, index: number): number;
-  /** The ids of a prompt including those of its images. Raises DataError for images that cannot be read, or do not match the words. */
+  /**
+   * The ids of a prompt including those of its images. Raises DataError for images that cannot be read or do not match
+   * the words.
+   */
   show(source: Source, index: number, ids: readonly number[]): Promise<PromptWithImages>;
 }
 
@@ -91,7 +99,7 @@ export interface WordsSettings {
   readonly policy: {
     readonly model_context_size: number;
     readonly assistant_prefill: string;
-    /** Absent or null: rewards read everything that the policy writes. */
+    /** Tags around thoughts. If absent or null, rewards read everything that the policy writes. */
     readonly thinking?: { readonly open: string; readonly close: string } | null;
   };
   readonly prompt: { readonly variables: Readonly<Record<string, unknown>> };
@@ -100,11 +108,11 @@ export interface WordsSettings {
 interface Parts<Source extends QuestionSource> {
   readonly words: AnswerTokenizer;
   readonly data: Datasets<Source>;
-  /** Null if questions are only words. */
+  /** Null if questions contain only words. */
   readonly imageInputs: QuestionImages<Source> | null;
 }
 
-/** Maximum number of rows of a dataset whose room is computed: they represent the others. */
+/** Maximum number of rows per dataset whose length is checked. They represent the others. */
 const MAX_CHECKED = 512;
 /** Maximum number of tokens that a tokenizer adds around a text. */
 const MAX_AROUND = 8;
@@ -119,7 +127,7 @@ export class WordsTask<
   private constructor(
     readonly settings: S,
     readonly words: AnswerTokenizer,
-    /** The words with which every answer begins. */
+    /** The tokens with which every answer begins. */
     private readonly prefill: readonly number[],
     readonly data: Datasets<Source>,
     private readonly imageInputs: QuestionImages<Source> | null,
@@ -136,8 +144,10 @@ export class WordsTask<
     return new WordsTask(settings, words, prefill, data, imageInputs);
   }
 
-  /** How many rows of each source a run may ask, from the first one: for held-out sources, as many as are evaluated. */
-  get asked(): ReadonlyMap<Source, number> {
+  /**
+   * Number of rows of each source that a run uses, from the first one. Held-out sources have as many as are evaluated.
+   */
+  get rowsUsed(): ReadonlyMap<Source, number> {
     const { prompts } = this.settings.validation;
     return new Map([
       ...this.data.train.map((source) => [source, source.length] as const),
@@ -154,13 +164,16 @@ export class WordsTask<
     return this.promptOf(source, index);
   }
 
-  /** Raises DataError for a row with another form, a failing template, and when the context leaves no room for an answer. */
+  /**
+   * Builds a prompt. Raises DataError for a row with another form, a failing template, or a context without room for an
+   * answer.
+   */
   async promptOf(source: Source, index: number): Promise<TextPrompt> {
     const { instruction, expected, text, addSpecial } = await this.#textOf(source, index);
     const place = source.place(index);
-    const said = await this.#encode(text, addSpecial, place);
-    const shown = await this.imageInputs?.show(source, index, said);
-    const ids = shown?.ids ?? said;
+    const textIds = await this.#encode(text, addSpecial, place);
+    const shown = await this.imageInputs?.show(source, index, textIds);
+    const ids = shown?.ids ?? textIds;
     if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, place);
     const label = expected === undefined ? {} : { expected };
     const { thinking = null, assistant_prefill: prefill } = this.settings.policy;
@@ -170,7 +183,7 @@ export class WordsTask<
     return { id: source.id(index), instruction, sourcePng: shown?.png ?? null, tokens, thinks, ...label, row };
   }
 
-  /** A labeled answer as the policy would write it, after the prescribed beginning, with its end. */
+  /** A labeled answer as the policy would write it, after the prefill, with its end token. */
   async labelIds(expected: string): Promise<Int32Array> {
     const prefill = this.settings.policy.assistant_prefill;
     const words = expected.startsWith(prefill) ? expected.slice(prefill.length) : expected;
@@ -178,27 +191,28 @@ export class WordsTask<
   }
 
   /**
-   * Checks every prompt that a run may ask. Raises DataError for the first that cannot be asked, that lacks a needed labeled answer, or whose label
-   * the reward cannot compare with. Also raises it when the context leaves some prompts no room for an answer, or for the labeled one that is
-   * learned, with their number and the first of them.
+   * Checks every prompt that a run may use.
+   * Raises DataError for the first invalid prompt, for a missing label that is needed, and for a label that the reward
+   * cannot compare with. Also raises it, with their number and the first one, if the context leaves some prompts no
+   * room for an answer or for the label.
    */
   async checkPrompts(): Promise<void> {
     let first: { readonly place: string; readonly tokens: number } | null = null;
     let [looked, tooLong] = [0, 0];
     const { policy, algorithm } = this.settings;
-    const learnt = algorithm.type === 'sft';
-    const reward = learnt
+    const isSupervised = algorithm.type === 'sft';
+    const reward = isSupervised
       ? undefined
       : decidingTerms(this.settings.reward).find(({ kind }) => kind.needs.words === true);
-    const compares = learnt ? 'supervised training' : reward && `reward '${reward.name}'`;
-    for (const [source, length] of this.asked) {
+    const compares = isSupervised ? 'supervised training' : reward && `reward '${reward.name}'`;
+    for (const [source, length] of this.rowsUsed) {
       for (let index = 0; index < length; index++) {
         const { text, addSpecial, expected } = await this.#textOf(source, index);
         looked += 1;
         if (expected === undefined && compares !== undefined) throw unlabelledRow(compares, source.place(index));
         const wrong = reward?.kind.wrongLabel?.(expected ?? '', reward.fields) ?? null;
         if (wrong !== null) throw wrongLabel(wrong, source.place(index));
-        const label = learnt ? (expected ?? '') : '';
+        const label = isSupervised ? (expected ?? '') : '';
         const over = await this.#beyond(source, index, { text, addSpecial }, policy.model_context_size - 1, label);
         if (over === null) continue;
         tooLong += 1;
@@ -206,25 +220,25 @@ export class WordsTask<
       }
     }
     if (first === null) return;
-    const found = `${tooLong} of ${looked} prompts${learnt ? ' with their labelled answers' : ''} are too long`;
+    const found = `${tooLong} of ${looked} prompts${isSupervised ? ' with their labelled answers' : ''} are too long`;
     throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
   }
 
-  /** The ids of a question that no sample asks, without the prescribed beginning of answers. Raises DataError as `promptOf` does. */
-  async idsOf(asked: Question['asked'], where: string): Promise<readonly number[]> {
+  /** The ids of a question that belongs to no sample, without the prefill. Raises the DataErrors of `promptOf`. */
+  async idsOf(asked: Question['prompt'], where: string): Promise<readonly number[]> {
     const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
     const { text, addSpecial } = await promptText(this.words, asked, options);
     return this.#encode(text, addSpecial, where);
   }
 
   /**
-   * How much room the context leaves for answers, in each dataset whose prompts are answered: in supervised training only the held-out ones. Raises
-   * as `checkPrompts` does for a prompt that cannot be asked.
+   * Context left for answers, in each dataset whose prompts are answered: only held-out ones in supervised training.
+   * Raises the errors of `checkPrompts` for an invalid prompt.
    */
   async room(): Promise<PromptRoom[]> {
     const { algorithm } = this.settings;
     const { context, answer } = this.roomLimits;
-    const answered = [...this.asked].filter(
+    const answered = [...this.rowsUsed].filter(
       ([source]) => algorithm.type !== 'sft' || !this.data.train.includes(source),
     );
     const rooms: PromptRoom[] = [];
@@ -243,8 +257,8 @@ export class WordsTask<
   }
 
   /**
-   * The tokens of a row's prompt and of its answer, a label or a number of tokens, if together they exceed `limit`. Null if they fit. Opens images
-   * only if they might not fit.
+   * The number of tokens of a row's prompt and answer if together they exceed `limit`, else null. The answer is a label
+   * or a number of tokens. Opens images only if they might not fit.
    */
   async #beyond(
     source: Source,
@@ -253,15 +267,15 @@ export class WordsTask<
     limit: number,
     label: string | number,
   ): Promise<{ readonly prompt: number; readonly answer: number } | null> {
-    const seen = this.imageInputs?.maxSideTokens(source, index) ?? 0;
-    // A token represents at least one byte, except for those that a tokenizer adds around a text.
+    const imageTokens = this.imageInputs?.maxSideTokens(source, index) ?? 0;
+    // A token represents at least one byte, except for tokens that a tokenizer adds around a text.
     const bytes = typeof label === 'number' ? label : Buffer.byteLength(label);
-    if (text.trim() !== '' && Buffer.byteLength(text) + bytes + MAX_AROUND + seen <= limit) return null;
-    const said = await this.#encode(text, addSpecial, source.place(index));
-    // The last token of a label is written, but never read.
+    if (text.trim() !== '' && Buffer.byteLength(text) + bytes + MAX_AROUND + imageTokens <= limit) return null;
+    const textIds = await this.#encode(text, addSpecial, source.place(index));
+    // The last token of a label is written but never read.
     const answer = typeof label === 'number' ? label : label === '' ? 0 : (await this.labelIds(label)).length - 1;
-    if (said.length + seen + answer <= limit) return null;
-    const prompt = ((await this.imageInputs?.show(source, index, said))?.ids ?? said).length;
+    if (textIds.length + imageTokens + answer <= limit) return null;
+    const prompt = ((await this.imageInputs?.show(source, index, textIds))?.ids ?? textIds).length;
     return prompt + answer > limit ? { prompt, answer } : null;
   }
 
@@ -270,21 +284,21 @@ export class WordsTask<
     return { context: policy.model_context_size, answer: rollout.max_response_tokens };
   }
 
-  /** Raises DataError for a text without any token, which cannot be continued. */
+  /** Raises DataError for a text without tokens, which cannot be continued. */
   async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
     const ids = await this.words.tokenizer.encode(text, { addSpecial });
     if (ids.length > 0) return ids;
     throw new DataError('the prompt is empty', { where, next: 'Remove this row.' });
   }
 
-  /** A row as the text that the policy reads. */
+  /** A row's question and the text that the policy reads. */
   async #textOf(source: Source, index: number): Promise<Question & Awaited<ReturnType<typeof promptText>>> {
     const { prompt, policy } = this.settings;
     const where = source.place(index);
     const question = source.ask(index);
     const options = { addGenerationPrompt: true, variables: prompt.variables };
     try {
-      return { ...question, ...(await promptText(this.words, question.asked, options, policy.assistant_prefill)) };
+      return { ...question, ...(await promptText(this.words, question.prompt, options, policy.assistant_prefill)) };
     } catch (cause) {
       if (!(cause instanceof DataError)) throw cause;
       const details = cause.next === undefined ? { cause } : { next: cause.next, cause };
@@ -322,10 +336,13 @@ export class WordsTask<
     );
   }
 
-  /** The text of an answer including its prescribed beginning: decoded together, since a tokenizer may drop the space before a first word. */
+  /**
+   * The text of an answer including its prefill. Both are decoded together, because a tokenizer may drop the space
+   * before a first word.
+   */
   textOf({ ids, finished }: Pick<TokenAnswer, 'ids' | 'finished'>): string {
-    const said = finished ? ids.subarray(0, -1) : ids;
-    return this.words.tokenizer.decode([...this.prefill, ...said], { skipSpecial: true });
+    const ownIds = finished ? ids.subarray(0, -1) : ids;
+    return this.words.tokenizer.decode([...this.prefill, ...ownIds], { skipSpecial: true });
   }
 
   reread({ key, tokens, finished }: RecordedEpisode): TokenAnswer {
@@ -340,7 +357,7 @@ export class WordsTask<
   async dispose(): Promise<void> {}
 }
 
-/** The error for a row without a labeled answer that something needs. */
+/** The error for a missing label. `needs` is what requires it. */
 export function unlabelledRow(needs: string, where: string): DataError {
   return new DataError(`the row has no labeled answer, and ${needs} needs one`, {
     where,
@@ -352,13 +369,13 @@ function wrongLabel(wrong: string, where: string): DataError {
   return new DataError(wrong, { where, next: 'Correct this label, or remove the row.' });
 }
 
-/** An answer split into thoughts, null if there are none, and the text that rewards read. */
+/** An answer split into its thought, or null, and the text that rewards read. */
 export interface SplitText {
   readonly thought: string | null;
   readonly answer: string;
 }
 
-/** Whether the template has opened the policy's thoughts, in a text that ends with the prescribed beginning of answers. */
+/** Whether the template has opened a thought, in a text that ends with the prefill. */
 export function opensThought(text: string, prefill: string, thinking: { readonly open: string } | null): boolean {
   return (
     thinking !== null &&
@@ -370,7 +387,8 @@ export function opensThought(text: string, prefill: string, thinking: { readonly
 }
 
 /**
- * Splits a text at its thinking tags, the first of which the prompt may have `opened`. A thought that is never closed leaves no answer.
+ * Splits a text at its thinking tags. `opened` means that the prompt contains the opening tag. A thought that is never
+ * closed leaves no answer.
  */
 export function splitThought(
   text: string,

@@ -18,7 +18,7 @@ type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
 };
 
 interface WordsTraining extends PolicyStart {
-  /** Wraps the task if the words are not the final answers; from then on it disposes of them. */
+  /** Wraps the task if words are not the final answers. The wrapper then disposes of the task. */
   readonly around?: (policy: LanguagePolicy) => Promise<Task<TextPrompt, TokenAnswer>>;
   /** Whether its answers are scored. Default: yes. */
   readonly isScored?: boolean;
@@ -26,7 +26,7 @@ interface WordsTraining extends PolicyStart {
   readonly keepsStart?: boolean;
 }
 
-/** Training by GRPO or by SFT. Raises DataError for prompts that cannot be asked, before anything is trained. */
+/** Training by GRPO or SFT. Raises DataError for invalid prompts before anything is trained. */
 export async function openWordsTraining(
   settings: WordsTrainingSettings,
   context: TrainingContext,
@@ -40,7 +40,7 @@ export async function openWordsTraining(
     const warning = describeRoom(room, words.roomLimits);
     if (warning !== null) context.log.logger.warn(warning);
   }
-  const instructions = [...words.asked].map(([source, length]): Instructions => ({
+  const instructions = [...words.rowsUsed].map(([source, length]): Instructions => ({
     name: source.name,
     length,
     at: (i) => source.ask(i).instruction,
@@ -70,7 +70,7 @@ export function wordLabels(task: WordsTask, sizes: Parameters<typeof labelsOf>[1
   );
 }
 
-/** The labeled answer. Raises DataError when the row has none, or one that does not fit. */
+/** The labeled answer. Raises DataError when the row has none or when it does not fit. */
 async function labelled(task: WordsTask, prompt: TextPrompt): Promise<LabelledAnswer<TextPrompt, TokenAnswer>> {
   if (prompt.expected === undefined) throw unlabelledRow('supervised training', prompt.id);
   const ids = await task.labelIds(prompt.expected);

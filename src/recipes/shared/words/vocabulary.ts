@@ -16,27 +16,27 @@ export interface AnswerTokenizer extends Reader {
   readonly end: number;
 }
 
-/** The settings that its words come from. */
+/** The settings that determine the vocabulary. */
 export interface WordsOf {
   readonly policy: { readonly tokenizer: ModelReference | null; readonly model: ModelReference | null };
   readonly prompt: { readonly chat: boolean };
 }
 
-/** Ends an answer of a model that was made here. */
+/** The token that ends an answer of a model with random weights. */
 export const END = '<|end|>';
 
 /** The vocabulary of a model with random weights in the tiny world. */
 export interface WorldWords {
   readonly words: readonly string[];
-  /** The settings' own texts, whose words it also needs. */
+  /** Texts in the settings, whose words it also needs. */
   readonly texts: readonly string[];
-  /** Tokens that are not words, besides the one that ends an answer. */
+  /** Special tokens, in addition to the one that ends an answer. */
   readonly special: readonly string[];
 }
 
 /**
- * The tokenizer that the settings name, the model's own, or else one of the tiny world's words. Raises DataError or
- * CheckpointError naming what is missing.
+ * The tokenizer in the settings, the model's own, or else one for the tiny world's words. Raises DataError or
+ * CheckpointError for missing files.
  */
 export function openWords(
   { policy, prompt }: WordsOf,
@@ -72,7 +72,7 @@ export function openWords(
   return { tokenizer, template, ends, end: own === undefined ? ends[0] : tokenizer.id(own) };
 }
 
-/** Tokens around an image, and in its place, as in Qwen's vocabularies. */
+/** Tokens around an image and in its place, as in Qwen's vocabularies. */
 export const VISION = {
   start: '<|vision_start|>',
   end: '<|vision_end|>',
@@ -80,14 +80,14 @@ export const VISION = {
   video: '<|video_pad|>',
 } as const;
 
-/** The parts as one text. */
+/** Joins the parts into one text. */
 export function bareWords(parts: readonly Part[]): string {
   return parts
     .map((part) => (part.type === 'text' ? part.text : `${VISION.start}${VISION[part.type]}${VISION.end}`))
     .join('');
 }
 
-/** Words of the tiny world, for a model with random weights that sees. */
+/** The tiny world's vocabulary for a vision-language model with random weights. */
 export function visionWords(
   words: readonly string[],
   { policy }: { readonly policy: { readonly assistant_prefill: string } },
@@ -103,7 +103,7 @@ export interface Instructions {
   readonly at: (index: number) => string;
 }
 
-/** Prompts of a dataset that are looked at: they represent the others. */
+/** Maximum number of prompts of a dataset that are checked. They represent the others. */
 const MAX_CHECKED = 512;
 const MAX_NAMED = 5;
 

@@ -9,7 +9,7 @@ export interface RemoteSampling {
   /** Rank of the adapter. Null if all weights train and the server reloads them. */
   readonly rank: number | null;
   /** Limits of the pixels of images that the policy sees. Null without vision. */
-  readonly seen: PixelLimits | null;
+  readonly pixelLimits: PixelLimits | null;
   /** Whether answers follow the grammar of image blocks. */
   readonly blocks: boolean;
   readonly contextSize: number;
