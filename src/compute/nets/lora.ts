@@ -46,6 +46,11 @@ export interface LoraSettings {
   readonly transformed?: { readonly indexes: readonly number[]; readonly patterns: readonly string[] };
 }
 
+/** s, the factor of B A. */
+export function loraScale({ rank, alpha, rslora }: Pick<LoraSettings, 'rank' | 'alpha' | 'rslora'>): number {
+  return alpha / (rslora ? Math.sqrt(rank) : rank);
+}
+
 /** Maps the name of a layer or parameter here to its name in another program's model. */
 export type ModuleNames = (name: string) => string;
 
@@ -100,7 +105,7 @@ export function adapterOf(
   if (chosen.size === 0) {
     throw new ConfigError('exclude_modules and layers_to_transform leave no layer', { where });
   }
-  return { rank, scale: alpha / (rslora ? Math.sqrt(rank) : rank), layers: chosen };
+  return { rank, scale: loraScale({ rank, alpha, rslora }), layers: chosen };
 }
 
 /** Whether a target names a layer: by its whole name, or by the end of it. */

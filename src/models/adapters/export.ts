@@ -1,6 +1,6 @@
 /**
- * Exports a run's training result as files that other programs load: an adapter in PEFT's form, or a whole model in
- * transformers'.
+ * Exports a run's training result as files that other programs load: an adapter in the form of PEFT or diffusers, or a
+ * whole model in transformers'.
  */
 import { closeSync, copyFileSync, cpSync, existsSync, openSync, readdirSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,6 +10,7 @@ import {
   readSafetensors,
   readSafetensorsIndex,
   safetensorsHeader,
+  safetensorsPieces,
   DTYPE_BYTES,
   type FloatTensor,
   type WrittenDtype,
@@ -28,17 +29,26 @@ import {
 } from '../files.js';
 import type { DecoderConfig, Trait } from '../../compute/nets/decoder/config.js';
 import { storedNames } from '../networks/decoder.js';
+import { hasOwnSettings } from '../../compute/nets/flow/config.js';
+import { loraScale, type LoraSettings } from '../../compute/nets/lora.js';
+import { DIFFUSERS_LORA_FILE, diffusersMetadata, inDiffusers } from './diffusers_lora.js';
 import {
   ADAPTER_CONFIG_FILE,
   ADAPTER_FILE,
+  adapterFile,
+  adapterLayout,
   baseOf,
+  describeAdapter,
   descriptionOf,
   digestOfWeights,
   holdsAdapter,
+  loraLayers,
   mergeLayer,
+  readAdapterConfig,
   recordedBase,
   rejectOtherBase,
   rootOf,
+  type LayerMatrices,
 } from './files.js';
 import { describeModel, readableParts, storedAdapterWeights, withStoredAdapter } from './decoder.js';
 import { z } from 'zod';
@@ -52,7 +62,7 @@ export const exportedDtypes = { float32: 'F32', bfloat16: 'BF16', float16: 'F16'
 >;
 export type ExportedDtype = keyof typeof exportedDtypes;
 
-/** A PEFT adapter, a whole model of transformers, or the checkpoint's own files. */
+/** An adapter, a whole model of transformers, or the checkpoint's own files. */
 export type ExportedFormat = 'adapter' | 'merged' | 'checkpoint';
 
 /** Writes a checkpoint's model into a folder; the number format is for merged weights. */
@@ -106,7 +116,10 @@ export function exportFiles(checkpoint: string, folder: string): void {
   completeTokenizerConfig(folder, [folder]);
 }
 
-/** Writes the adapter of a checkpoint and its tokenizer into a folder. Raises CheckpointError for a checkpoint without an adapter. */
+/**
+ * Writes the adapter of a checkpoint and its tokenizer into a folder, in diffusers' form if it is LoRA of a transformer of diffusers. Raises
+ * CheckpointError for a checkpoint without an adapter.
+ */
 export function exportAdapter(checkpoint: string, folder: string): void {
   if (!holdsAdapter(checkpoint)) {
     requireHere(checkpoint);
@@ -115,9 +128,89 @@ export function exportAdapter(checkpoint: string, folder: string): void {
       next: 'Export the whole model: --format merged.',
     });
   }
+  if (isDiffusersLora(checkpoint)) {
+    exportDiffusersLora(checkpoint, folder);
+    return;
+  }
   for (const file of [ADAPTER_CONFIG_FILE, ADAPTER_FILE]) copyFileSync(join(checkpoint, file), join(folder, file));
   copyTokenizer(checkpoint, folder);
   completeTokenizerConfig(folder, [checkpoint]);
+}
+
+/** Whether a checkpoint is LoRA of a model that diffusers computes as this program does. */
+function isDiffusersLora(checkpoint: string): boolean {
+  if (formatOf(checkpoint) !== null || describeAdapter(checkpoint).kind !== 'lora') return false;
+  const config = JSON.parse(descriptionOf(checkpoint)) as Readonly<Record<string, unknown>>;
+  return '_class_name' in config && !hasOwnSettings(config);
+}
+
+/** One LoRA of a chain. */
+interface ChainedLora {
+  readonly folder: string;
+  readonly lora: LoraSettings;
+  readonly base: string;
+  readonly layers: ReadonlyMap<string, LayerMatrices>;
+}
+
+/**
+ * Writes the sum of a chain of LoRAs over the whole model below them, for `pipe.load_lora_weights(folder)`. Its adapter_config.json names that model
+ * for this program.
+ */
+function exportDiffusersLora(checkpoint: string, folder: string): void {
+  const chain = loraChain(checkpoint);
+  const last = must(chain.at(-1), 'an adapter');
+  const { lora, layers } = chain.length === 1 ? last : summed(chain);
+  const names = [...layers.keys()].sort();
+  const config = {
+    ...(readJson(join(last.folder, ADAPTER_CONFIG_FILE)) as object),
+    ...{ r: lora.rank, lora_alpha: lora.alpha, use_rslora: lora.rslora, target_modules: names },
+    ...{ exclude_modules: null, layers_to_transform: null, layers_pattern: null },
+  };
+  writeFileSync(join(folder, ADAPTER_CONFIG_FILE), `${JSON.stringify(config, null, 2)}\n`);
+  const tensors = names.flatMap((name) => {
+    const { a, b } = must(layers.get(name), name);
+    return [[inDiffusers(`${name}.lora_A.weight`), a] as const, [inDiffusers(`${name}.lora_B.weight`), b] as const];
+  });
+  const { metadata: top } = readSafetensorsIndex(adapterFile(checkpoint));
+  const digest = recordedBase(last.folder);
+  const metadata = {
+    ...top,
+    ...(digest === null ? {} : adapterLayout({ base: last.base, baseDigest: digest }).metadata),
+    ...diffusersMetadata(config),
+  };
+  writeFileSync(join(folder, DIFFUSERS_LORA_FILE), Buffer.concat(safetensorsPieces(new Map(tensors), metadata)));
+}
+
+/** The LoRAs of a chain, from the last one trained to the one over a whole model. Raises CheckpointError for other adapters in it. */
+function loraChain(folder: string): ChainedLora[] {
+  const { lora, base } = readAdapterConfig(folder);
+  const own = { folder, lora, base, layers: loraLayers(folder) };
+  const below = baseOf(folder);
+  if (!holdsAdapter(below)) return [own];
+  rejectOtherBase(folder, recordedBase(folder), digestOfWeights(below));
+  return [own, ...loraChain(below)];
+}
+
+/** The sum of LoRAs as one: s1 B1 A1 + s2 B2 A2 = [s1 B1, s2 B2] [A1; A2], with zeros for layers that one of them lacks. */
+function summed(chain: readonly ChainedLora[]): Pick<ChainedLora, 'lora' | 'layers'> {
+  const rank = chain.reduce((sum, { lora }) => sum + lora.rank, 0);
+  const layers = new Map<string, LayerMatrices>();
+  let first = 0;
+  for (const { lora, layers: own } of chain) {
+    const scale = loraScale(lora);
+    for (const [name, { a, b }] of own) {
+      const [outputs, inputs] = [b.shape[0], a.shape[1]];
+      const zeros = (shape: readonly number[]): FloatTensor => ({ shape, data: new Float32Array(shape[0] * shape[1]) });
+      const sum = layers.get(name) ?? { a: zeros([rank, inputs]), b: zeros([outputs, rank]) };
+      layers.set(name, sum);
+      sum.a.data.set(a.data, first * inputs);
+      for (let o = 0; o < outputs; o++) {
+        for (let k = 0; k < lora.rank; k++) sum.b.data[o * rank + first + k] = scale * b.data[o * lora.rank + k];
+      }
+    }
+    first += lora.rank;
+  }
+  return { lora: { rank, alpha: rank, rslora: false, targets: [] }, layers };
 }
 
 /**

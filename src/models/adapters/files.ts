@@ -4,14 +4,14 @@
  * names for its layers.
  */
 import { existsSync, statSync } from 'node:fs';
-import { join, sep } from 'node:path';
+import { basename, join, sep } from 'node:path';
 import { z } from 'zod';
 import { digestOfFileSync } from '../../core/digest.js';
 import { CheckpointError, must } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';
 import { writable } from '../../core/half.js';
 import { sha256 } from '../../core/images/image.js';
-import { readSafetensorsIndex, type FloatTensor } from '../../core/safetensors.js';
+import { readSafetensors, readSafetensorsIndex, type FloatTensor } from '../../core/safetensors.js';
 import type { WeightsLayout } from '../trained_weights.js';
 import {
   checkWeights,
@@ -27,6 +27,7 @@ import {
 import { blobDigest, cachedModel, cachedSnapshot, hubBaseOf, hubModelAt } from '../hub/cache.js';
 import { ipAdapterSchema, type IpAdapterConfig } from '../../compute/nets/flow/config.js';
 import { isAdapters, type Adapter, type LoraSettings, type ModuleNames } from '../../compute/nets/lora.js';
+import { DIFFUSERS_LORA_FILE, DIFFUSERS_LORA_TENSOR, diffusersLoraConfig, inDiffusers } from './diffusers_lora.js';
 import { MERGE, readPeftConfig, type StoredLora } from './peft_config.js';
 
 export const ADAPTER_CONFIG_FILE = 'adapter_config.json';
@@ -91,13 +92,48 @@ export function layersIn(tensors: readonly string[], where: string): string[] {
 
 /** Whether a folder holds only an adapter. */
 export function holdsAdapter(folder: string): boolean {
-  return existsSync(join(folder, ADAPTER_CONFIG_FILE));
+  return [ADAPTER_CONFIG_FILE, DIFFUSERS_LORA_FILE].some((name) => existsSync(join(folder, name)));
+}
+
+/** A folder's adapter_config.json; with weights in diffusers' form, which describe themselves, it only needs to name the base. */
+function adapterJson(folder: string): unknown {
+  const config = join(folder, ADAPTER_CONFIG_FILE);
+  const weights = join(folder, DIFFUSERS_LORA_FILE);
+  if (!existsSync(weights)) return readJson(config);
+  const beside = existsSync(config) ? readJson(config) : {};
+  return typeof beside === 'object' ? { ...diffusersLoraConfig(weights), ...beside } : beside;
+}
+
+function isOfDiffusers(weights: string): boolean {
+  return basename(weights) === DIFFUSERS_LORA_FILE;
 }
 
 /** Names a base so that other machines can find it: their cache has a Hub model in another folder. */
 function baseJson(base: string): object {
   const hub = hubModelAt(base);
   return { base_model_name_or_path: hub?.hub ?? base, ...(hub === null ? {} : { revision: hub.revision }) };
+}
+
+/** A layer's matrices A [rank, in] and B [out, rank]. */
+export interface LayerMatrices {
+  readonly a: FloatTensor;
+  readonly b: FloatTensor;
+}
+
+/** The matrices of a folder's LoRA by the names of their layers, which need no model. Raises CheckpointError for other tensors. */
+export function loraLayers(folder: string): Map<string, LayerMatrices> {
+  const file = adapterFile(folder);
+  requireLora(file);
+  const pattern = isOfDiffusers(file) ? DIFFUSERS_LORA_TENSOR : LORA_TENSOR;
+  const found = new Map<string, Partial<LayerMatrices>>();
+  for (const [name, tensor] of readSafetensors(file, [...readSafetensorsIndex(file).entries.keys()])) {
+    const [, layer, matrix] = pattern.exec(name) ?? [];
+    if (layer === undefined) throw new CheckpointError(`found ${name}, which is not a tensor of LoRA`, { where: file });
+    found.set(layer, { ...found.get(layer), [matrix === 'lora_A' ? 'a' : 'b']: tensor });
+  }
+  const half = [...found].find(([, { a, b }]) => a === undefined || b === undefined);
+  if (half !== undefined) throw new CheckpointError(`${half[0]} has only one of lora_A and lora_B`, { where: file });
+  return found as Map<string, LayerMatrices>;
 }
 
 /** PEFT's description of an adapter. `task` is its task_type. */
@@ -150,7 +186,7 @@ export type DescribedAdapter =
 /** Raises CheckpointError for an unsupported adapter, and whatever `readPeftConfig` raises. */
 export function describeAdapter(folder: string): DescribedAdapter {
   const where = join(folder, ADAPTER_CONFIG_FILE);
-  const json = readJson(where);
+  const json = adapterJson(folder);
   if ((Object(json) as { readonly peft_type?: unknown }).peft_type !== IP_ADAPTER) {
     return { kind: 'lora', ...readPeftConfig(json, where) };
   }
@@ -181,9 +217,10 @@ export function recordedBase(folder: string): string | null {
 }
 
 /** The path of an adapter's weights. Raises CheckpointError if only a pickle is there. */
-function adapterFile(folder: string): string {
+export function adapterFile(folder: string): string {
   const path = join(folder, ADAPTER_FILE);
-  if (existsSync(path) || !existsSync(join(folder, PICKLE))) return path;
+  const found = [join(folder, DIFFUSERS_LORA_FILE), path].find(existsSync);
+  if (found !== undefined || !existsSync(join(folder, PICKLE))) return found ?? path;
   throw new CheckpointError(`there is no ${ADAPTER_FILE}; found: ${PICKLE}, a pickle, which is never loaded`, {
     where: folder,
     next: 'Save the adapter as safetensors: load it with PEFT and call save_pretrained(folder).',
@@ -249,7 +286,7 @@ function findAdapter(
   }
   requireLora(where);
   const held = new Map([...files.keys()].map((name) => [name.replace(LORA_TENSOR, `${PREFIX}$1.$2.weight`), name]));
-  const named = inPeft(names);
+  const named = isOfDiffusers(where) ? inDiffusers : inPeft(names);
   const stored: ModuleNames = (name) => held.get(named(name)) ?? named(name);
   const read = new Set([...parameters.keys()].map(stored));
   requireRead(
@@ -279,7 +316,7 @@ function requireLora(where: string): void {
       next: 'DeepSpeed ZeRO-3 writes such files if the weights are not gathered: save it again with stage3_gather_16bit_weights_on_model_save: true.',
     });
   }
-  const bare = [...entries.keys()].find((name) => BARE_TENSOR.test(name));
+  const bare = isOfDiffusers(where) ? undefined : [...entries.keys()].find((name) => BARE_TENSOR.test(name));
   if (bare === undefined) return;
   throw new CheckpointError(`the adapter's tensors lack PEFT's prefix '${PREFIX}': ${bare}`, {
     where,
@@ -299,7 +336,7 @@ function requireRead(unread: readonly string[], where: string): void {
 /** SHA-256 over the digests of a folder's weight files, including its adapter's, in the order of their names. */
 export function digestOfWeights(folder: string): string {
   if (holdsAdapter(folder)) {
-    return sha256(`${digestOfWeights(baseOf(folder))} ${digestOf(join(folder, ADAPTER_FILE))}`);
+    return sha256(`${digestOfWeights(baseOf(folder))} ${digestOf(adapterFile(folder))}`);
   }
   const files = [...new Set(tensorFiles(folder).values())].sort();
   return sha256(files.map(digestOf).join(' '));
@@ -369,7 +406,7 @@ export function descriptionOf(folder: string): string {
 export function rejectOtherBase(folder: string, recorded: string | null, found: string): void {
   if (recorded === null || recorded === found) return;
   throw new CheckpointError('the adapter was trained on other weights than its base has now', {
-    where: join(folder, ADAPTER_FILE),
+    where: adapterFile(folder),
     next: `Bring back the weights whose digest is ${recorded.slice(0, 12)}…; found ${found.slice(0, 12)}….`,
   });
 }

@@ -13,6 +13,7 @@ export type Need = 'model' | 'tokenizer';
 
 const ADAPTER_CONFIG = 'adapter_config.json';
 const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
+const DIFFUSERS_LORA = 'pytorch_lora_weights.safetensors';
 /** The file that is reported missing if a repository has no weights at all. */
 const WEIGHTS = 'model.safetensors';
 
@@ -65,7 +66,7 @@ export function missingFiles(folder: string, need: Need): string[] {
  * An adapter's weights, or those of a pipeline's parts, or the weights in one file, or the files that the index names.
  */
 function weightsIn(folder: string, has: (file: string) => boolean): string[] {
-  if (has(ADAPTER_CONFIG)) return [ADAPTER_WEIGHTS];
+  if (has(ADAPTER_CONFIG)) return [[DIFFUSERS_LORA, ADAPTER_WEIGHTS].find(has) ?? ADAPTER_WEIGHTS];
   if (isPipeline(folder)) {
     return weightedParts(readPipeline(folder)).flatMap((part) =>
       weightsIn(join(folder, part), (file) => has(`${part}/${file}`)).map((file) => `${part}/${file}`),

@@ -210,8 +210,8 @@ export interface Loader {
 type Files = Pick<CardContent, 'format' | 'config' | 'adapter'>;
 
 /**
- * A LoRA adapter is loaded by PEFT, whole weights by transformers, or by diffusers where config.json names a class of it. An IP-Adapter, an image
- * tokenizer, and a flow transformer whose config.json says more than diffusers' class computes, are loaded by this program alone.
+ * LoRA of a language model is loaded by PEFT, whole weights by transformers. diffusers loads both if config.json names a class of it. Only this
+ * program loads an IP-Adapter, an image tokenizer, and a flow transformer whose config.json has settings that diffusers does not know.
  */
 export function loaderOf({ format, config, adapter }: Files): Loader {
   const alone: Loader = { library: 'editrl', model: null };
@@ -219,9 +219,13 @@ export function loaderOf({ format, config, adapter }: Files): Loader {
   const ofDiffusers = typeof className === 'string' ? ({ of: 'diffusers', name: className } as const) : null;
   if (adapter !== null) {
     if (adapter['peft_type'] === 'IP_ADAPTER') return alone;
+    if (ofDiffusers !== null) {
+      return hasOwnSettings(config ?? {})
+        ? alone
+        : { library: 'diffusers', model: { of: 'diffusers', name: 'DiffusionPipeline' } };
+    }
     const ofTransformers = { of: 'transformers', name: autoClass(config ?? {}) } as const;
-    const isLanguageModel = adapter['task_type'] === 'CAUSAL_LM';
-    return { library: 'peft', model: ofDiffusers ?? (isLanguageModel ? ofTransformers : null) };
+    return { library: 'peft', model: adapter['task_type'] === 'CAUSAL_LM' ? ofTransformers : null };
   }
   if (format === 'merged') {
     return { library: 'transformers', model: { of: 'transformers', name: autoClass(config ?? {}) } };
@@ -256,6 +260,15 @@ function pythonUsage(content: CardContent): string[] | null {
   const imports = `from ${model.of} import ${[model.name, ...inputReaders(model)].join(', ')}`;
   const inputs = inputReaders(model).map((name) => `${VARIABLES[name]} = ${name}.from_pretrained(${here})`);
   if (adapter === null) return [imports, '', `model = ${model.name}.from_pretrained(${here})`, ...inputs];
+  if (model.of === 'diffusers') {
+    return [
+      imports,
+      '',
+      '# PIPELINE is the pipeline of the transformer that the adapter was trained on: a folder, or its name on the Hub.',
+      `pipe = ${model.name}.from_pretrained("PIPELINE")`,
+      `pipe.load_lora_weights(${here})`,
+    ];
+  }
   const base = baseOf(origin);
   return [
     'from peft import PeftModel',

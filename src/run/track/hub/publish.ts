@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { stagingFolder, sweepStaging } from '../../../core/files.js';
 import { type HubEnvironment, hubBaseOf } from '../../../models/hub/cache.js';
 import { HubWriter, type Published } from '../../../models/hub/writer.js';
+import { holdsAdapter } from '../../../models/adapters/files.js';
 import { exportWriters, formatOf, type ExportedDtype, type ExportedFormat } from '../../../models/adapters/export.js';
 import { iterationName, type RunPaths } from '../../paths.js';
 import { writeCard } from '../card/card.js';
@@ -16,7 +17,7 @@ export interface PublishRequest {
   /** A whole checkpoint's folder, and its iteration. */
   readonly checkpoint: string;
   readonly iteration: number;
-  /** Null chooses: an adapter if its base is a model of the Hub, a whole model if it is a language model, else the checkpoint's files. */
+  /** Null chooses: a language model's adapter if its base is on the Hub, else the whole model; the adapter of any other model, else the checkpoint's files. */
   readonly format: ExportedFormat | null;
   readonly dtype: ExportedDtype;
   readonly repository: string;
@@ -67,13 +68,13 @@ export async function publishCheckpoint(
 /** An adapter is useful to others only if they can get its base. */
 function defaultFormat(checkpoint: string): ExportedFormat {
   const format = formatOf(checkpoint);
-  if (format === null) return 'checkpoint';
+  if (format === null) return holdsAdapter(checkpoint) ? 'adapter' : 'checkpoint';
   return format === 'adapter' && hubBaseOf(checkpoint) === null ? 'merged' : format;
 }
 
 /** Weights published earlier in another format must not remain beside the new ones. */
 function isModelFile(path: string): boolean {
-  return /^(model|policy|adapter|diffusion_pytorch_model)[\w-]*\.safetensors(\.index\.json)?$|^adapter_config\.json$/.test(
+  return /^(model|policy|adapter|diffusion_pytorch_model|pytorch_lora_weights)[\w-]*\.safetensors(\.index\.json)?$|^adapter_config\.json$/.test(
     path,
   );
 }

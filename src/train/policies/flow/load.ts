@@ -39,7 +39,7 @@ import {
 } from '../../../compute/nets/lora.js';
 import {
   ADAPTER_CONFIG_FILE,
-  ADAPTER_FILE,
+  adapterFile,
   adapterLayout,
   adapterWeights,
   baseOf,
@@ -90,7 +90,7 @@ export function flowAdapterLayout(over: NonNullable<FlowModel['over']>, config: 
 
 /** The config of an adapter's base with the dropout of the adapter's own training, if the file records it. */
 function withDropout(config: FlowTransformerConfig, folder: string): FlowTransformerConfig {
-  const file = join(folder, ADAPTER_FILE);
+  const file = adapterFile(folder);
   const recorded = existsSync(file) ? readSafetensorsIndex(file).metadata[DROPOUT] : undefined;
   return recorded === undefined ? config : { ...config, condition_dropout: Number(recorded) };
 }

@@ -172,6 +172,17 @@ describe('how a card says that an adapter is loaded', () => {
   });
 });
 
+it('says how diffusers loads LoRA of a transformer', () => {
+  const model = folder();
+  mkdirSync(model, { recursive: true });
+  writeFileSync(join(model, 'config.json'), JSON.stringify({ _class_name: 'FluxTransformer2DModel' }));
+  const description = { peft_type: 'LORA', base_model_name_or_path: model, target_modules: ['x'] };
+  const { head, body } = written(new FakeRun(folder(), 'run', from(model)), { 'adapter_config.json': description });
+  expect(head).toMatchObject({ library_name: 'diffusers' });
+  expect(body).toContain('from diffusers import DiffusionPipeline\n');
+  expect(body).toContain('pipe.load_lora_weights(".")\n');
+});
+
 describe('the library that loads files', () => {
   const lora = { peft_type: 'LORA', task_type: null };
   const flow = { _class_name: 'QwenImageTransformer2DModel' };
@@ -222,8 +233,14 @@ describe('the library that loads files', () => {
     [
       'LoRA of a flow transformer',
       { format: 'adapter', config: flow, adapter: lora },
-      'peft',
-      'QwenImageTransformer2DModel',
+      'diffusers',
+      'DiffusionPipeline',
+    ],
+    [
+      'LoRA of one that predicts samples',
+      { format: 'adapter', config: { ...flow, prediction: 'sample' }, adapter: lora },
+      'editrl',
+      null,
     ],
     ['LoRA over what is out of reach', { format: 'adapter', config: null, adapter: lora }, 'peft', null],
     ['an IP-Adapter', { format: 'adapter', config: flow, adapter: { peft_type: 'IP_ADAPTER' } }, 'editrl', null],
