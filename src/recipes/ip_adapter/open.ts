@@ -1,12 +1,11 @@
 /** Opens `ip_adapter`: a flow-matching image model that paints into masked images. */
-import { ConfigError, DataError, InternalError, must } from '../../core/errors.js';
+import { DataError, InternalError } from '../../core/errors.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
 import { StyleEncoder } from '../../train/environments/style_encoder.js';
 import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import type { FlowTransformerConfig, IpAdapterConfig } from '../../compute/nets/flow/config.js';
 import { comparedInpaint } from '../../data/self_bench.js';
-import { flowModelTypes } from '../../train/policies/flow/model_types.js';
 import {
   checkFlowModel,
   describeFlowModel,
@@ -16,7 +15,7 @@ import {
   type FlowModel,
 } from '../../train/policies/flow/load.js';
 import { FlowPolicy } from '../../train/policies/flow/policy.js';
-import type { NoisedImages, FlowSampling } from '../../train/policies/flow/sampler.js';
+import type { FlowSampling } from '../../train/policies/flow/sampler.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import { existsSync } from 'node:fs';
 import { readsQuotedText } from '../../rewards/score/choice.js';
@@ -26,12 +25,13 @@ import type { Check, OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec, openTextEncoder } from '../shared/flow/parts.js';
-import { openTraining, type RewardParts } from '../shared/training.js';
-import type { FlowGrpoSettings } from '../../config/schema/algorithm.js';
+import { finalDropout } from '../shared/flow/settings.js';
+import { flowRewards, requireSingleCopy, samplingsOf } from '../shared/flow/rewards.js';
+import { openTraining } from '../shared/training.js';
 import type { FlowAnswer } from '../../train/policies/flow/batch.js';
 import { signData } from '../../data/tiny/sign_scenes.js';
 import { ExportedConditions, tinyConditions, type Conditions } from './conditions.js';
-import { COPIED_HALVES, finalDropout, shapeOfModel, type IpAdapterSettings } from './settings.js';
+import { shapeOfModel, type IpAdapterSettings } from './settings.js';
 import { initConfig, InpaintTask, sampleInpaints, type InpaintPrompt } from './task.js';
 
 const flowModelCheck = checkOf(
@@ -87,75 +87,8 @@ async function open(settings: IpAdapterSettings, context: TrainingContext): Prom
     longestAnswer: null,
     ...(algorithm.type === 'sft'
       ? { labels: flowLabels(task, algorithm.sft, settings.validation.prompts) }
-      : { rewards: rewardParts(settings, algorithm) }),
+      : { rewards: flowRewards(settings, algorithm) }),
   });
-}
-
-function rewardParts(
-  settings: IpAdapterSettings,
-  algorithm: FlowGrpoSettings,
-): RewardParts<InpaintPrompt, FlowAnswer, FlowSampling> {
-  const nft = algorithm.surrogate === 'nft' ? must(algorithm.nft, "the settings of 'nft'") : null;
-  return {
-    algorithm: { ...algorithm, ...PLAIN },
-    how: () => sampledIn(settings, nft),
-    sampledBy: nft?.sampled_by ?? 'current',
-    trained: (_iteration, _prompt, { actions }) => new Float32Array(actions.length).fill(1),
-    minibatchesOf: 'actions',
-    mismatchAlarm: mismatchAlarmOf(algorithm),
-  };
-}
-
-/** Raises ConfigError for half precision on CUDA, which provider 'auto' may resolve to. */
-export function requireSingleCopy({
-  dtype,
-  provider,
-}: Pick<IpAdapterSettings['policy']['engine'], 'dtype' | 'provider'>): void {
-  if (dtype === 'float32' || provider !== 'cuda') return;
-  throw new ConfigError(COPIED_HALVES, { where: 'policy.engine.dtype', next: "Set policy.engine.dtype to 'float32'." });
-}
-
-/** Every answer has equally many steps. */
-const PLAIN = { ratio: 'token', aggregation: 'token' } as const;
-
-/** Default clip range for log-probabilities that are means over an image. */
-const CLIP_RANGE = 1e-4;
-
-/** The difference between rollout and training graph that raises an alarm: one that clipping would notice. */
-export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | null }): number {
-  return (clip_range ?? CLIP_RANGE) / 10;
-}
-
-/** How answers are sampled in training; `noised` for a loss on the forward process. */
-export function sampledIn(settings: SamplingSettings, noised: NoisedImages | null = null): FlowSampling {
-  const { sampled } = samplingsOf(settings);
-  return noised === null ? sampled : { ...sampled, noised: { levels: noised.levels } };
-}
-
-type SamplingSettings = Pick<IpAdapterSettings, 'rollout'> & {
-  readonly validation: Pick<IpAdapterSettings['validation'], 'greedy'>;
-  readonly policy: Pick<IpAdapterSettings['policy'], 'model_type'>;
-};
-
-/** How held-out answers are sampled, in every evaluation alike: as in training, and without noise. */
-export function samplingsOf({
-  policy,
-  rollout,
-  validation,
-}: SamplingSettings): Record<'sampled', FlowSampling> & Partial<Record<'greedy', FlowSampling>> {
-  const { num_steps, eval_num_steps, noise_level, timestep_fraction, sde_window, guidance_scale, same_latent } =
-    rollout;
-  const { sigmas } = flowModelTypes[policy.model_type];
-  const sampled: FlowSampling = {
-    sigmas: (tokens) => sigmas(num_steps, tokens),
-    noiseLevel: noise_level,
-    fraction: timestep_fraction,
-    window: sde_window,
-    guidance: guidance_scale,
-    sameLatent: same_latent,
-  };
-  if (!validation.greedy) return { sampled };
-  return { sampled, greedy: { ...sampled, sigmas: (tokens) => sigmas(eval_num_steps, tokens), noiseLevel: 0 } };
 }
 
 /** Encoders of prompts and style images. Raises CheckpointError when an encoder cannot be read. */

@@ -6,32 +6,28 @@ import { flowAlgorithm } from '../../config/schema/algorithm.js';
 import { inpaintData } from '../../config/schema/data.js';
 import { flowInitDescription, flowInitFields } from '../../config/schema/image_model.js';
 import { idleWhere, positive, positiveInteger, result, section } from '../../core/schema/mark.js';
-import { flowEngine, lora, optionalModel, type ModelReference } from '../../config/schema/model.js';
+import { flowEngine, lora, optionalModel } from '../../config/schema/model.js';
 import { taskField, trainedFields } from '../../config/schema/run.js';
-import { flowRollout, flowValidation, noisySteps } from '../../config/schema/training.js';
+import { flowRollout, flowValidation } from '../../config/schema/training.js';
 import { isSupervised, groupRules, sharedRules } from '../shared/rules/training.js';
-import { startRules } from '../shared/tokens/rules.js';
 import {
   whenSet,
   validSection,
   problem,
   problemUnless,
-  requireValues,
   type PartialSettings,
   type Problem,
   type Rule,
 } from '../../config/schema/rules.js';
-import { freshFlowShape } from '../shared/flow/settings.js';
+import { flowPolicyRules } from '../shared/flow/rules.js';
+import { finalDropout, flowPolicyLearner, freshFlowShape, reductionOf } from '../shared/flow/settings.js';
 import {
-  flowActivations,
   flowAdapterParameters,
   flowModelParameters,
   frozenBytes,
-  frozenFlowBytes,
   frozenWordsBytes,
   frozenVisionBytes,
   imagePromptParameters,
-  trainingBytes,
   type FlowModelShape,
   type ShapeOf,
   type DataSizes,
@@ -124,20 +120,16 @@ export const styleWidth = 3 * STYLE_SIDE ** 2;
 type Settings = PartialSettings<IpAdapterSettings>;
 
 export const ipAdapterRules: readonly Rule<IpAdapterSettings>[] = [
-  startRules,
+  ...flowPolicyRules,
   scratch,
   adapters,
   halfWeights,
   signs,
-  window,
-  minibatches,
-  noise,
-  unused,
 ];
 
 /** With random weights, the last layer and the modulations are zero, and belong to no adapter. */
 function scratch({ policy }: Settings): readonly Problem[] {
-  return whenSet([validSection(policy?.init)], ({ attention_head_dim }) => [
+  return whenSet([validSection(policy?.init)], () => [
     ...(policy?.train === 'adapter' || policy?.train === 'lora'
       ? problem(
           'policy.train',
@@ -146,13 +138,6 @@ function scratch({ policy }: Settings): readonly Problem[] {
       : []),
     ...whenSet([validSection(policy?.ip_adapter)], () =>
       problem('policy.ip_adapter', 'found with policy.init; allowed: policy.init.ip_adapter instead'),
-    ),
-    ...whenSet([attention_head_dim], (depth) =>
-      problemUnless(
-        depth >= 6 && depth % 2 === 0,
-        'policy.init.attention_head_dim',
-        `found ${depth}; allowed: an even number of at least 6, for positions`,
-      ),
     ),
   ]);
 }
@@ -182,22 +167,14 @@ function adapters({ policy }: Settings): readonly Problem[] {
   ];
 }
 
-/** The message about half precision on CUDA. */
-export const COPIED_HALVES =
-  "found 'float16' with policy.engine.provider 'cuda', which would copy each matrix at each use; allowed: 'float32', or provider 'cpu' or 'webgpu'";
-
-/** Trained weights are float32. Half precision is for frozen weights, on engines that keep one copy. */
+/** Trained weights are float32. Half precision is for frozen weights. */
 function halfWeights({ policy }: Settings): readonly Problem[] {
-  if (policy?.engine?.dtype !== 'float16') return [];
-  return [
-    ...(policy.train === 'all'
-      ? problem(
-          'policy.engine.dtype',
-          "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', for the frozen weights, or 'float32'",
-        )
-      : []),
-    ...(policy.engine.provider === 'cuda' ? problem('policy.engine.dtype', COPIED_HALVES) : []),
-  ];
+  return policy?.engine?.dtype === 'float16' && policy.train === 'all'
+    ? problem(
+        'policy.engine.dtype',
+        "found 'float16' with policy.train 'all'; allowed: with 'adapter' or 'lora', for the frozen weights, or 'float32'",
+      )
+    : [];
 }
 
 /** Signs of the tiny world have to be whole patches, and their words short enough to be read whole. */
@@ -223,108 +200,6 @@ function signs({ policy, data }: Settings): readonly Problem[] {
   ];
 }
 
-/** The noisy steps of a window have to be among those that are learned from. */
-function window({ rollout }: Settings): readonly Problem[] {
-  return whenSet([rollout?.num_steps, rollout?.timestep_fraction], (steps, fraction) => {
-    const noisy = noisySteps(steps, fraction);
-    if (noisy === 0) {
-      return problem(
-        'rollout.num_steps',
-        `found ${steps}, of which rollout.timestep_fraction ${fraction} leaves no noisy step; allowed: more steps`,
-      );
-    }
-    return whenSet([rollout?.sde_window?.size, rollout?.sde_window?.range], (size, [from, to]) => {
-      const room = Math.min(to, noisy) - from - size;
-      if (room < 0) {
-        return problem(
-          'rollout.sde_window',
-          `found ${size} steps within [${from}, ${to}), but only ${noisy} of rollout.num_steps ${steps} are noisy; allowed: a window that fits, or more steps`,
-        );
-      }
-      return [];
-    });
-  });
-}
-
-/** An optimizer step needs at least one action: a noisy step of an image, or with 'nft' a noise level. */
-function minibatches({ rollout, algorithm }: Settings): readonly Problem[] {
-  if (algorithm === undefined || algorithm.type === 'sft') return [];
-  const { episodes_per_iteration: episodes, num_steps: steps, timestep_fraction: fraction } = rollout ?? {};
-  return whenSet([algorithm.minibatches, episodes, steps, fraction], (parts, images, all, share) => {
-    const noisy = rollout?.sde_window?.size ?? algorithm.nft?.levels ?? noisySteps(all, share);
-    return problemUnless(
-      noisy === 0 || parts <= images * noisy,
-      'algorithm.minibatches',
-      `found ${parts}; allowed: at most the ${images * noisy} actions of an iteration (rollout.episodes_per_iteration ${images} x ${noisy} noisy steps)`,
-    );
-  });
-}
-
-/** Either noisy steps are learned from, or images with noise on them. */
-function noise({ rollout, algorithm, optimizer }: Settings): readonly Problem[] {
-  if (rollout === undefined || algorithm === undefined || algorithm.type === 'sft') return [];
-  const { noise_level: level, num_steps, timestep_fraction } = rollout;
-  if (algorithm.surrogate !== 'nft') {
-    return problemUnless(
-      level !== 0,
-      'rollout.noise_level',
-      "found 0, which leaves no noisy step to learn from; allowed: a number above 0, or algorithm.surrogate 'nft'",
-    );
-  }
-  const { nft, advantage } = algorithm;
-  return [
-    ...requireValues({ rollout }, "algorithm.surrogate 'nft'", [
-      ['rollout.noise_level', 0, 'which learns from images and not from noisy steps'],
-      ['rollout.sde_window', null, 'which has no noisy steps'],
-      [
-        'rollout.same_latent',
-        false,
-        'whose images differ by their first noise alone, so those of a group would be equal',
-      ],
-    ]),
-    ...problemUnless(
-      advantage?.clip !== null,
-      'algorithm.advantage.clip',
-      "found null with algorithm.surrogate 'nft', which scales advantages by it; allowed: a number above 0",
-    ),
-    ...whenSet([nft?.levels, num_steps, timestep_fraction], (levels, steps, fraction) =>
-      problemUnless(
-        levels <= noisySteps(steps, fraction),
-        'algorithm.nft.levels',
-        `found ${levels}; allowed: at most the ${noisySteps(steps, fraction)} levels that rollout.timestep_fraction ${fraction} leaves of rollout.num_steps ${steps}, or null for all`,
-      ),
-    ),
-    ...problemUnless(
-      nft?.sampled_by !== 'average' || optimizer?.ema_decay !== null,
-      'algorithm.nft.sampled_by',
-      "found 'average' without optimizer.ema_decay; allowed: 'current', or with ema_decay",
-    ),
-  ];
-}
-
-/** Settings that this recipe cannot follow. */
-function unused({ rollout, algorithm, policy }: Settings): readonly Problem[] {
-  const dropout = algorithm?.sft?.condition_dropout;
-  return [
-    ...whenSet([rollout?.guidance_scale], (guidance) => [
-      ...(dropout === 0
-        ? problem(
-            'rollout.guidance_scale',
-            `found ${guidance} with algorithm.sft.condition_dropout 0, which trains no unconditional branch for guidance; allowed: null, or a dropout such as 0.1`,
-          )
-        : []),
-      ...(dropout === undefined
-        ? whenSet([validSection(policy?.init)], () =>
-            problem(
-              'rollout.guidance_scale',
-              `found ${guidance} with policy.init, whose model has no unconditional branch yet; allowed: null, or policy.model`,
-            ),
-          )
-        : []),
-    ]),
-  ];
-}
-
 export const ipAdapter = preset<IpAdapterSettings>({
   name: 'ip_adapter',
   schema,
@@ -334,21 +209,17 @@ export const ipAdapter = preset<IpAdapterSettings>({
     { rules: [...groupRules, ...sharedRules, ...ipAdapterRules] },
     {
       models: ['policy.parts.vae', 'policy.parts.text_encoder', 'policy.parts.image_encoder'],
-      learns: {
-        engine: 'policy.engine',
-        start: 'policy.model',
-        parameters: (settings, shapeOf) => {
-          const shape = shapeOfModel(settings, shapeOf);
-          return shape === null ? null : trainedOf(settings, shape);
-        },
-        memory: memoryOf,
-        shape: shapeOfModel,
-        rows: ({ rollout, algorithm }) => {
-          const { episodes_per_iteration: episodes, num_steps, timestep_fraction, sde_window } = rollout;
-          const levels = algorithm.type !== 'sft' && algorithm.surrogate === 'nft' ? algorithm.nft.levels : null;
-          return episodes * (levels ?? sde_window?.size ?? noisySteps(num_steps, timestep_fraction));
-        },
-      },
+      learns: flowPolicyLearner(shapeOfModel, trainedOf, ({ data, policy }, shape, shapeOf, sizes) => {
+        const { text_encoder: words, image_encoder: looks, vae } = policy.parts;
+        const pixels = mostPixels(data, sizes);
+        return {
+          tokens: pixels / shape.patch ** 2 + (words === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT),
+          around:
+            frozenWordsBytes(words, shapeOf, policy.engine.dtype) +
+            frozenVisionBytes(looks, shapeOf) +
+            frozenBytes(vae, shapeOf, pixels),
+        };
+      }),
       warnings: idleClip,
       missing: (settings) => [
         ...startMissing(settings),
@@ -361,26 +232,6 @@ export const ipAdapter = preset<IpAdapterSettings>({
     { rules: [...rewardRules, noLabelledWords] },
   ],
 });
-
-function memoryOf(settings: IpAdapterSettings, shapeOf: ShapeOf, sizes?: DataSizes): number | null {
-  const { optimizer, algorithm, policy } = settings;
-  const shape = shapeOfModel(settings, shapeOf);
-  if (shape === null) return null;
-  const letters = policy.parts.text_encoder === null ? shape.textWidth - letterWidth(0) : ASSUMED_TEXT;
-  const pixels = mostPixels(settings.data, sizes);
-  const tokens = pixels / shape.patch ** 2 + letters;
-  const copies = (optimizer.ema_decay === null ? 0 : 1) + (algorithm.type === 'sft' ? 0 : 1);
-  const activations = flowActivations(shape, {
-    ...{ images: optimizer.per_device_batch_size, tokens },
-    gradientCheckpointing: optimizer.gradient_checkpointing,
-  });
-  const { dtype } = policy.engine;
-  const { text_encoder: words, image_encoder: looks, vae } = policy.parts;
-  const around =
-    frozenWordsBytes(words, shapeOf, dtype) + frozenVisionBytes(looks, shapeOf) + frozenBytes(vae, shapeOf, pixels);
-  const frozen = frozenFlowBytes(shape, frozenOf(settings, shape), dtype);
-  return trainingBytes(trainedOf(settings, shape), activations, copies) + frozen + around;
-}
 
 /** The key for each part of a model of real size. */
 const PARTS = {
@@ -409,38 +260,20 @@ function mostPixels(data: IpAdapterSettings['data'], looked?: DataSizes): number
   return sizes.length === 0 ? ASSUMED_PIXELS : Math.max(...sizes.map(({ width, height }) => width * height));
 }
 
-/** Number of parameters that training changes. */
-function trainedOf({ policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
-  const imagePrompt = imagePromptParameters(shape);
+/** Number of parameters that training changes, and that it never changes. */
+function trainedOf(
+  { policy: { train, lora } }: Pick<IpAdapterSettings, 'policy'>,
+  shape: FlowModelShape,
+): { readonly trained: number; readonly frozen: number } {
+  const [model, imagePrompt] = [flowModelParameters(shape), imagePromptParameters(shape)];
   switch (train) {
     case 'all':
-      return flowModelParameters(shape) + imagePrompt;
+      return { trained: model + imagePrompt, frozen: 0 };
     case 'adapter':
-      return imagePrompt;
+      return { trained: imagePrompt, frozen: model };
     case 'lora':
-      return flowAdapterParameters(shape, lora?.rank ?? 0);
+      return { trained: flowAdapterParameters(shape, lora?.rank ?? 0), frozen: model + imagePrompt };
   }
-}
-
-/** Number of parameters that it never changes. */
-function frozenOf({ policy: { train } }: Pick<IpAdapterSettings, 'policy'>, shape: FlowModelShape): number {
-  switch (train) {
-    case 'all':
-      return 0;
-    case 'adapter':
-      return flowModelParameters(shape);
-    case 'lora':
-      return flowModelParameters(shape) + imagePromptParameters(shape);
-  }
-}
-
-/** The share of images without words that a model has seen by the end of the run. Null for a model made elsewhere, for which it is unknown. */
-export function finalDropout(
-  before: number | null,
-  { algorithm, policy }: Pick<IpAdapterSettings, 'algorithm' | 'policy'>,
-): number | null {
-  if (before === null && policy.model !== null) return null;
-  return Math.max(before ?? 0, algorithm.type === 'sft' ? algorithm.sft.condition_dropout : 0);
 }
 
 export function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): FlowModelShape | null {
@@ -462,11 +295,4 @@ export function shapeOfModel(settings: IpAdapterSettings, shapeOf: ShapeOf): Flo
     imagePrompt,
     conditionDropout: finalDropout(null, settings),
   });
-}
-
-/** Side of an image divided by that of its latents. Null if unknown before the autoencoder is opened. */
-function reductionOf(vae: ModelReference | null, shapeOf: ShapeOf): number | null {
-  if (vae === null) return 1;
-  const shape = shapeOf(vae);
-  return shape !== null && 'kind' in shape && shape.kind === 'autoencoder' ? shape.reduction : null;
 }

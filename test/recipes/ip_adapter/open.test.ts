@@ -5,13 +5,13 @@ import { pixelCodec } from '../../../src/train/environments/image_codec.js';
 import { flowConfigJson } from '../../../src/compute/nets/flow/config.js';
 import { trainedPart } from '../../../src/train/policies/flow/load.js';
 import { flowRollout, flowValidation } from '../../../src/config/schema/training.js';
+import { startingModel } from '../../../src/recipes/ip_adapter/open.js';
 import {
   mismatchAlarmOf,
   requireSingleCopy,
   sampledIn,
   samplingsOf,
-  startingModel,
-} from '../../../src/recipes/ip_adapter/open.js';
+} from '../../../src/recipes/shared/flow/rewards.js';
 import { tinyConditions } from '../../../src/recipes/ip_adapter/conditions.js';
 import type { IpAdapterSettings } from '../../../src/recipes/ip_adapter/settings.js';
 import { config, smallFlow } from '../../train/policies/flow/small_flow.js';
