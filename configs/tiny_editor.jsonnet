@@ -17,7 +17,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
     model_context_size: 48,
     engine: { provider: 'cpu' },
   },
-  environment: {
+  policy: {
     init: {
       num_layers: 3,
       attention_head_dim: 24,
@@ -26,9 +26,9 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
       // The edited picture follows from what is told, whatever the noise: a small model learns it sooner than the way to it.
       prediction: 'sample',
     },
-    num_steps: 4,
     engine: { provider: 'cpu' },
   },
+  rollout: { num_steps: 4, noise_level: 0 },
   data: {
     dir: data_dir,
     train: edits('truth'),
@@ -36,7 +36,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
     // Of every other edit nothing but the response says what is to be done.
     tiny: { names: 'odd', counts: { train: 128 } },
   },
-  reward: { endpoint: 'embedded', model: 'editrl-rule-judge', terms: [{ name: 'align_quality', weight: 1 }] },
-  validation: { every_n_iterations: 500, prompts: 128 },
+  reward: { endpoint: 'embedded', model: 'editrl-rule-judge', mode: null, terms: [{ name: 'align_quality', weight: 1 }] },
+  validation: { every_n_iterations: 500, prompts: 128, greedy: false },
   checkpoint: { save_every_n_iterations: 100, keep_every_n_iterations: null },
 }

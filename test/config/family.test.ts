@@ -39,6 +39,7 @@ describe('the shipped family', () => {
         ...['tiny_painter', 'tiny_clip', 'enhance_start', 'enhance_smollm2_start', 'prompt_enhance'],
         ...['video_sight', 'video_start', 'video_actions'],
         ...['edit_start', 'tiny_editor', 'untold_editor', 'edit_response'],
+        ...['image_editor_start', 'image_editor'],
       ]
         .map((name) => `${name}.jsonnet`)
         .sort(),

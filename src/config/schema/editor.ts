@@ -25,6 +25,11 @@ const pictureNames = result(
 const maxPixels =
   'Maximum pixels of an image that is edited and judged. A larger one is scaled down and keeps its aspect ratio. Its sides become multiples of ';
 
+export const maxEditedPixels = result(
+  `${maxPixels}the pixels of a token. null means no limit.`,
+  positiveInteger.nullable().default(null),
+);
+
 const sameLatent = result(
   'Whether all images of a prompt start from the same noise, so that they differ only by the responses.',
   z.boolean().default(true),
@@ -62,10 +67,7 @@ const ownEditorOf = <T extends z.ZodType>(
     told: editorReads,
     read_by: readBy,
     picture_names: pictureNames,
-    max_pixels: result(
-      `${maxPixels}the pixels of a token. null means no limit.`,
-      positiveInteger.nullable().default(null),
-    ),
+    max_pixels: maxEditedPixels,
     num_steps: result('Steps of the ODE solver.', defaults.steps),
     guidance_scale: guided(
       'Scale of classifier-free guidance. A model that embeds the guidance gets it as an input. Any other model runs twice. The second run uses the hidden states of a blank instruction with the same image, read by the weights that training started from. A model trained here with condition_dropout gets no condition. null means no guidance.',

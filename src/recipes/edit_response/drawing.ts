@@ -3,10 +3,8 @@ import { LRUCache } from 'lru-cache';
 import { DataError, InternalError, RunError } from '../../core/errors.js';
 import { encodePng, sha256, type RgbImage } from '../../core/images/image.js';
 import type { RandomStream } from '../../core/random.js';
-import { resizeCubic } from '../../core/images/resize.js';
 import { SEEDS, type MadeImage } from '../../train/environments/image_model.js';
 import { KEPT_BYTES } from '../../models/images/vision_input.js';
-import { smartSize } from '../../models/images/processor.js';
 import type { WeightsOf } from '../../train/policies/policy.js';
 import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
 import type { HiddenStates, StatesRequest } from '../../train/policies/tokens/hidden_states.js';
@@ -26,6 +24,8 @@ import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FlowEditor, type Edit } from '../../train/policies/flow/editor.js';
 import { openCodec } from '../shared/flow/parts.js';
 import { asRecorded, recordedLatents } from '../shared/flow/answers.js';
+import { fittedTo } from '../shared/images/fit.js';
+import { resizeCubic } from '../../core/images/resize.js';
 import { toStoredBytes, type StoredTensor } from '../../core/safetensors.js';
 import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../train/environments/render_server.js';
 import type { ServedImages } from '../../train/environments/served.js';
@@ -156,28 +156,8 @@ export class StatesReader {
   }
 }
 
-/**
- * An image whose sides are multiples of `side`, with at most `most` pixels. Resizes it if `most` is not null, else
- * raises DataError for other sides.
- */
-export function fittedTo(
-  image: RgbImage,
-  { side, most }: { readonly side: number; readonly most: number | null },
-  path: string,
-  where: string,
-): RgbImage {
-  const { width, height } = image;
-  const fits = width % side === 0 && height % side === 0;
-  if (fits && (most === null || width * height <= most)) return image;
-  if (most === null) {
-    throw new DataError(`${path}: found ${width}x${height} pixels; allowed: multiples of ${side}`, {
-      where,
-      next: 'Resize the image, or set environment.max_pixels, which resizes images to fit.',
-    });
-  }
-  const size = smartSize(height, width, side, { min_pixels: 1, max_pixels: most });
-  return resizeCubic(image, Math.max(side, size.width), Math.max(side, size.height));
-}
+/** The setting that limits the size of an edited image. */
+const MAX_PIXELS = 'environment.max_pixels';
 
 export interface OwnDrawingParts {
   readonly editor: FlowEditor;
@@ -224,7 +204,7 @@ export class OwnDrawing implements Drawing {
 
   fitted(image: RgbImage, path: string, where: string): RgbImage {
     const { editor, codec, mostPixels: most } = this.parts;
-    return fittedTo(image, { side: editor.patch * codec.reduction, most }, path, where);
+    return fittedTo(image, { side: editor.patch * codec.reduction, most, key: MAX_PIXELS }, path, where);
   }
 
   async draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]> {
@@ -295,7 +275,7 @@ export class RenderDrawing implements Drawing {
   }
 
   fitted(image: RgbImage, path: string, where: string): RgbImage {
-    return fittedTo(image, { side: SERVED_SIDE, most: this.environment.max_pixels }, path, where);
+    return fittedTo(image, { side: SERVED_SIDE, most: this.environment.max_pixels, key: MAX_PIXELS }, path, where);
   }
 
   async draw(edits: readonly WantedEdit[], weights: Exclude<WeightsOf, 'reference'>): Promise<DrawnEdit[]> {
@@ -374,7 +354,7 @@ export class TextPromptDrawing implements Drawing {
 
   fitted(image: RgbImage, path: string, where: string): RgbImage {
     const { size, max_pixels: most } = this.environment;
-    if (size === null) return fittedTo(image, { side: SERVED_SIDE, most }, path, where);
+    if (size === null) return fittedTo(image, { side: SERVED_SIDE, most, key: MAX_PIXELS }, path, where);
     const { width, height } = pictureSize(size);
     if (image.width * height !== image.height * width) {
       throw new DataError(`${path}: found ${image.width}x${image.height} pixels; allowed: the shape of ${size}`, {

@@ -1,9 +1,11 @@
 /** What an editing model is given to read: hidden states of a vision-language model, or the tokens of a text encoder. */
 import { DataError } from '../../core/errors.js';
+import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
 import { tinyVocabulary } from '../../data/tiny/edits.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { WordEncoder, wordsIn, type PromptEncoder } from '../../train/environments/word_encoder.js';
+import { requireReadsEncoded, requireReadsStates, type EditText } from '../../train/policies/flow/editor.js';
 import { Reader, type HiddenStates } from '../../train/policies/tokens/hidden_states.js';
 import { loadPolicy } from '../../train/policies/tokens/load.js';
 import {
@@ -18,14 +20,11 @@ import { openTextEncoder } from '../shared/flow/parts.js';
 import type { TextPrompt } from '../shared/words/task.js';
 import { NOTHING_TRAINS, TINY_WORDS, type ImageEditorSettings } from './settings.js';
 
-/** [T, width] in place of text. */
-type InstructionStates = Pick<HiddenStates, 'states' | 'width'>;
-
 /** An instruction as the model reads it. */
 export interface ReadInstruction {
-  readonly states: InstructionStates;
+  readonly text: EditText;
   /** The same for a blank instruction, if it was asked for. */
-  readonly blank: InstructionStates | null;
+  readonly blank: EditText | null;
   /** The response that the model reads as well, in words. Null for none. */
   readonly response: string | null;
 }
@@ -34,6 +33,8 @@ export interface ReadInstruction {
 export interface Instructions {
   /** Width of a token. */
   readonly width: number;
+  /** Raises CheckpointError, naming `where`, for a model that expects another kind of text. */
+  requireFit(config: FlowTransformerConfig, where: string): void;
   /** Raises DataError for a row that cannot be read. */
   read(source: VisionEditSource, index: number, withBlank: boolean): Promise<ReadInstruction>;
   dispose(): Promise<void>;
@@ -67,21 +68,20 @@ class TextOfEncoder implements Instructions {
     return this.encoder.width;
   }
 
+  requireFit(config: FlowTransformerConfig, where: string): void {
+    requireReadsEncoded(config, this.encoder, where);
+  }
+
   async read({ edits }: VisionEditSource, index: number, withBlank: boolean): Promise<ReadInstruction> {
     const { instruction, where } = edits.read(index);
-    const { text, unread } = await this.encoder.encode(instruction);
-    if (unread > 0) {
-      throw new DataError(`${this.name} reads all but the last ${unread} tokens of the instruction`, {
+    const text = await this.encoder.encode(instruction);
+    if (text.unread > 0) {
+      throw new DataError(`the text encoder (${this.name}) cuts the last ${text.unread} tokens of the instruction`, {
         where,
         next: 'Shorten the instruction, or remove this row.',
       });
     }
-    const blank = withBlank ? await this.encoder.blank?.() : undefined;
-    return {
-      states: { width: this.width, states: text },
-      blank: blank === undefined ? null : { width: this.width, states: blank.text },
-      response: null,
-    };
+    return { text, blank: withBlank ? ((await this.encoder.blank?.()) ?? null) : null, response: null };
   }
 
   dispose(): Promise<void> {
@@ -116,10 +116,14 @@ export class StatesOfReader implements Instructions {
     return this.reader.model.config.hidden_size;
   }
 
+  requireFit(config: FlowTransformerConfig, where: string): void {
+    requireReadsStates(config, where);
+  }
+
   async read(source: VisionEditSource, index: number, withBlank: boolean): Promise<ReadInstruction> {
     const asked = await this.task.words.promptOf(source, index);
     return {
-      states: await this.#states(asked.tokens, await this.#answerTo(asked)),
+      text: await this.#states(asked.tokens, await this.#answerTo(asked)),
       blank: withBlank ? await this.#states(await this.task.blank(asked), null) : null,
       response: this.readsResponse ? editOf(asked).response : null,
     };

@@ -1,109 +1,149 @@
 /** Opens `image_editor`. */
-import { sampleVisionEdits, writeImageEdit, openVisionEditTask } from '../shared/images/edits.js';
+import { existsSync } from 'node:fs';
+import { DataError } from '../../core/errors.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
-import type { ImageCodec } from '../../train/environments/image_codec.js';
+import { freshFlux, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
+import { imageEditData } from '../../data/tiny/image_edits.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
-import { freshFlux, type FluxConfig } from '../../compute/nets/flow/config.js';
+import { recordDatasets, type TrainingContext } from '../../train/context.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
+import type { Training } from '../../train/loop.js';
+import type { FlowAnswer } from '../../train/policies/flow/batch.js';
 import { sourceInputOf } from '../../train/policies/flow/editor.js';
-import { initFlow } from '../../train/policies/flow/load.js';
-import { comparedQuestion } from '../shared/words/task.js';
-import { flowModelTypes } from '../../train/policies/flow/model_types.js';
+import {
+  checkFlowModel,
+  describeFlowModel,
+  initFlow,
+  loadFlow,
+  requireUnconditional,
+  type FlowModel,
+} from '../../train/policies/flow/load.js';
 import { FlowPolicy } from '../../train/policies/flow/policy.js';
 import type { FlowSampling } from '../../train/policies/flow/sampler.js';
-import { Reader } from '../../train/policies/tokens/hidden_states.js';
-import { loadPolicy } from '../../train/policies/tokens/load.js';
-import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { OpenRecipe } from '../recipe.js';
-import type { Training } from '../../train/loop.js';
+import {
+  checkOf,
+  datasetChecks,
+  flowPartChecks,
+  guidanceChecks,
+  languageModelChecks,
+  rowsCheck,
+} from '../shared/checks.js';
 import { flowLabels } from '../shared/flow/answers.js';
 import { openCodec } from '../shared/flow/parts.js';
+import { flowRewards, requireSingleCopy, samplingsOf } from '../shared/flow/rewards.js';
+import { finalDropout } from '../shared/flow/settings.js';
+import { ImageFiles, openEditData, sampleVisionEdits, writeImageEdit } from '../shared/images/edits.js';
 import { openTraining } from '../shared/training.js';
-import { imageEditData } from '../../data/tiny/image_edits.js';
-import { datasetChecks, flowPartChecks, languageModelChecks, rowsCheck } from '../shared/checks.js';
 import { editColumns } from '../shared/words/settings.js';
+import { comparedQuestion } from '../shared/words/task.js';
+import { openInstructions, type Instructions } from './instructions.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
-import { EditorTask } from './task.js';
-
-/** Each held-out answer is one action, and nothing else is sampled. */
-const ONE_EACH = {
-  episodes_per_iteration: 1,
-  generations_per_sample: 1,
-  refill: null,
-  max_response_tokens: 1,
-  chunk_groups: null,
-} as const;
+import { EditorTask, type EditorParts, type EditorPrompt } from './task.js';
 
 async function open(settings: ImageEditorSettings, context: TrainingContext): Promise<Training> {
-  const { optimizer, environment, algorithm, validation } = settings;
+  const { algorithm, policy, optimizer, rollout, validation } = settings;
   const { group, resolveRun } = context;
-  const { task, config, sources } = await openEditorTask(settings, resolveRun);
-  await recordDatasets(context, settings, sources, { at: comparedQuestion, kept: 'memory' });
-  const policy = new FlowPolicy({
-    model: initFlow(config, 'all', settings.seed),
+  requireSingleCopy(policy.engine);
+  const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
+  const { task, config, data } = await openEditorTask(settings, resolveRun);
+  requireUnconditional(config, guidance);
+  await recordDatasets(context, settings, data.sources, { at: comparedQuestion, kept: 'memory' });
+  const trained = new FlowPolicy({
+    model: startingModel(settings, config, resolveRun),
     optimizer,
-    guidance: null,
-    session: sessionOptions(environment.engine),
+    guidance,
+    session: sessionOptions(policy.engine),
     peers: group,
-    keepReference: false,
+    keepReference: algorithm.type !== 'sft',
   });
-  const how: FlowSampling = {
-    sigmas: () => flowModelTypes.tiny.sigmas(environment.num_steps),
-    guidance: null,
-    sameLatent: false,
-    noiseLevel: 0,
-    fraction: 0,
-    window: null,
-  };
-  return openTraining({ ...settings, rollout: ONE_EACH }, context, {
+  return openTraining<EditorPrompt, FlowAnswer, FlowSampling>(settings, context, {
     task,
-    policy,
-    samplings: { greedy: how },
+    policy: trained,
+    samplings: samplingsOf(settings),
     longestAnswer: null,
-    labels: flowLabels(task, algorithm.sft, validation.prompts),
+    ...(algorithm.type === 'sft'
+      ? { labels: flowLabels(task, algorithm.sft, validation.prompts) }
+      : { rewards: flowRewards(settings, algorithm) }),
   });
+}
+
+/** The initial model, in the dtype of the engine. Raises CheckpointError as `loadFlow` does. */
+function startingModel(
+  { policy, seed }: ImageEditorSettings,
+  config: FlowTransformerConfig,
+  resolveRun: RunResolver,
+): FlowModel {
+  const { model, lora, engine } = policy;
+  const trains = lora === null ? 'all' : 'lora';
+  if (model === null) return initFlow(config, 'all', seed);
+  const loaded = loadFlow(modelFolder(model, resolveRun), { trains, lora, imagePrompt: null, seed }, engine.dtype);
+  return { ...loaded, config };
 }
 
 /** Raises DataError and CheckpointError naming what is missing or does not match. */
-async function openEditorTask(settings: ImageEditorSettings, resolveRun: RunResolver) {
-  const { reader, environment, prompt } = settings;
-  const { model, pixels, model_context_size } = reader;
-  const asking = { model, init: null, tokenizer: null, pixels, model_context_size, assistant_prefill: '' };
-  const asked = { ...settings, rollout: ONE_EACH, policy: asking, prompt };
-  const { words, seeing, images } = await openVisionEditTask(asked, resolveRun);
-  if (reader.told === 'response') await words.checkPrompts();
-  const read = loadPolicy(modelFolder(model, resolveRun), words.format, null, NOTHING_TRAINS);
-  const codec = openCodec(environment.parts.vae, environment.engine, resolveRun);
-  const config = configOf(settings, codec, read.config.hidden_size);
-  const sourceInput = sourceInputOf(config, codec, 'environment.init');
-  const session = sessionOptions(reader.engine);
-  const parts = { words, seeing, images, codec, config, sourceInput, reader: new Reader(read, { session }) };
-  return { task: new EditorTask(settings, parts), config, sources: words.data.sources };
+async function openEditorTask(
+  settings: ImageEditorSettings,
+  resolveRun: RunResolver,
+): Promise<Pick<EditorParts, 'data' | 'config'> & { readonly task: EditorTask }> {
+  const { policy } = settings;
+  const data = await openEditData(settings);
+  const instructions = await openInstructions(settings, resolveRun);
+  const codec = openCodec(policy.parts.vae, policy.engine, resolveRun);
+  const config = configOf(settings, codec, instructions, resolveRun);
+  const where = policy.model === null ? 'policy.init' : 'policy.model';
+  const sourceInput = sourceInputOf(config, codec, where);
+  instructions.requireFit(config, where);
+  const parts = { data, images: new ImageFiles(), instructions, codec, config, sourceInput };
+  return { task: new EditorTask(settings, parts), data, config };
 }
 
+/** The architecture of the initial model, with the share of edits without words that it has seen by the end of the run. */
 function configOf(
-  { environment: { init }, algorithm }: ImageEditorSettings,
+  settings: ImageEditorSettings,
   { channels }: Pick<ImageCodec, 'channels'>,
-  textWidth: number,
-): FluxConfig {
+  { width }: Pick<Instructions, 'width'>,
+  resolveRun: RunResolver,
+): FlowTransformerConfig {
+  const { init, model } = settings.policy;
+  if (model !== null) {
+    const config = describeFlowModel(modelFolder(model, resolveRun));
+    return { ...config, condition_dropout: finalDropout(config.condition_dropout, settings) };
+  }
+  if (init === null) throw new DataError('policy.model and policy.init are both null');
   const latents = channels * init.patch ** 2;
   return freshFlux(init, {
     in_channels: 2 * latents,
     out_channels: latents,
-    joint_attention_dim: textWidth,
+    joint_attention_dim: width,
     pooled_projection_dim: 0,
-    condition_dropout: algorithm.sft.condition_dropout,
+    condition_dropout: finalDropout(null, settings),
     ip_adapter: null,
   });
 }
 
+const editorCheck = checkOf(
+  'image editor',
+  (folder: string, lora: ImageEditorSettings['policy']['lora'], guidance: number | null) => {
+    const trains = lora === null ? 'all' : 'lora';
+    if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt: null }, guidance);
+  },
+);
+
 export const imageEditor: OpenRecipe<ImageEditorSettings> = {
   makeData: imageEditData.make,
-  checks: (settings) => {
-    const { reader, environment, prompt, data } = settings;
+  checks: (settings, shapeOf) => {
+    const { algorithm, reader, policy, rollout, prompt, data } = settings;
+    const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
+    const columns = [...editColumns(data), ...(algorithm.type === 'sft' ? [data.columns.target] : [])];
     return [
-      ...datasetChecks(settings, (path) => rowsCheck(path, [...editColumns(data), data.columns.target])),
-      ...languageModelChecks({ ...reader, tokenizer: null, lora: null, train: NOTHING_TRAINS }, prompt),
-      ...flowPartChecks(environment.parts),
+      ...datasetChecks(settings, (path) => rowsCheck(path, columns)),
+      ...(reader === null
+        ? []
+        : languageModelChecks({ ...reader, tokenizer: null, lora: null, train: NOTHING_TRAINS }, prompt)),
+      ...flowPartChecks(policy.parts),
+      ...(typeof policy.model === 'string' ? [editorCheck(policy.model, policy.lora, guidance)] : []),
+      ...guidanceChecks('policy', policy.model, guidance, shapeOf),
     ];
   },
   open,

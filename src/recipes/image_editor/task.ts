@@ -1,27 +1,21 @@
-/** Labeled edits as inputs of a flow model: hidden states of the instruction, the source image and the target image. */
+/** The task of `image_editor`: an image and an instruction as inputs of a flow model, and its latents as the edited image. */
 import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
-import type { RgbImage } from '../../core/images/image.js';
+import { encodePng, type RgbImage } from '../../core/images/image.js';
 import type { Planes } from '../../core/images/planes.js';
-import type { ImageCodec } from '../../train/environments/image_codec.js';
+import type { Datasets, NamedSource, TrainingOrder } from '../../data/datasets.js';
+import type { SamplePlace } from '../../data/sampler.js';
 import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
+import type { RecordedEpisode } from '../../run/episodes.js';
+import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { type FlowAnswer, pack, unpack } from '../../train/policies/flow/batch.js';
 import { editCondition, type SourceInput } from '../../train/policies/flow/editor.js';
-import type { Reader } from '../../train/policies/tokens/hidden_states.js';
-import type { RecordedEpisode } from '../../run/episodes.js';
+import { takesGuidance } from '../../train/policies/flow/rows.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
-import type { NamedSource, TrainingOrder } from '../../data/datasets.js';
-import type { SamplePlace } from '../../data/sampler.js';
 import { asRecorded, recordedLatents, type LabeledImages, type ImagePrompt } from '../shared/flow/answers.js';
-import {
-  editOf,
-  firstImageToken,
-  requireSingleImage,
-  type VisionEditSource,
-  type ImageFiles,
-} from '../shared/images/edits.js';
-import type { VisionInputs } from '../shared/images/vision.js';
-import type { TextPrompt, WordsSettings, WordsTask } from '../shared/words/task.js';
+import { requireSingleImage, type VisionEditSource, type ImageFiles } from '../shared/images/edits.js';
+import { fittedTo } from '../shared/images/fit.js';
+import type { Instructions } from './instructions.js';
 import type { ImageEditorSettings } from './settings.js';
 
 export interface EditorPrompt extends ImagePrompt {
@@ -34,12 +28,11 @@ export interface EditorPrompt extends ImagePrompt {
   readonly response: string | null;
 }
 
-/** The models that prompts are made with. */
+/** The models that prompts are made with, and their data. */
 export interface EditorParts {
-  readonly words: WordsTask<WordsSettings, VisionEditSource>;
-  readonly seeing: VisionInputs;
+  readonly data: Datasets<VisionEditSource>;
   readonly images: ImageFiles;
-  readonly reader: Reader;
+  readonly instructions: Instructions;
   readonly codec: ImageCodec;
   readonly config: FlowTransformerConfig;
   readonly sourceInput: SourceInput;
@@ -62,11 +55,14 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     readonly settings: ImageEditorSettings,
     private readonly parts: EditorParts,
   ) {
-    requireSingleImage(parts.words.rowsUsed, {
-      why: 'image_editor takes one',
-      next: 'Remove such rows.',
-    });
-    this.validation = parts.words.data.prompts((source, index) => this.promptAt(source, index));
+    const { data } = parts;
+    const { prompts } = settings.validation;
+    const read = new Map([
+      ...data.train.map((source) => [source, source.length] as const),
+      ...data.validation.map((source) => [source, Math.min(source.length, prompts)] as const),
+    ]);
+    requireSingleImage(read, { why: 'image_editor takes one', next: 'Remove such rows.' });
+    this.validation = data.prompts((source, index) => this.promptAt(source, index));
   }
 
   get predictsSample(): boolean {
@@ -74,24 +70,24 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
   }
 
   get heldOut(): readonly NamedSource<VisionEditSource>[] {
-    return this.parts.words.data.heldOut;
+    return this.parts.data.heldOut;
   }
 
   get order(): TrainingOrder {
-    return this.parts.words.order;
+    return this.parts.data.order;
   }
 
   prompt(position: number | SamplePlace): Promise<EditorPrompt> {
-    const { source, index } = this.parts.words.data.at(position);
+    const { source, index } = this.parts.data.at(position);
     return this.promptAt(source, index);
   }
 
-  /** Raises DataError for images that cannot be read or edited, and for a row without the label that the model is given. */
+  /** Raises DataError for images that cannot be read or edited, and for an instruction that the model cannot read. */
   async promptAt(source: VisionEditSource, index: number): Promise<EditorPrompt> {
     const key = `${source.name} ${index}`;
     const known = this.#kept.get(key);
     if (known !== undefined) return known;
-    const prompt = await this.#promptOf(await this.parts.words.promptOf(source, index));
+    const prompt = await this.#promptOf(source, index);
     this.#kept.set(key, prompt);
     return prompt;
   }
@@ -122,36 +118,51 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
   }
 
   async dispose(): Promise<void> {
-    const { words, reader, codec } = this.parts;
-    await Promise.all([words.dispose(), reader.dispose(), codec.dispose()]);
+    const { instructions, codec } = this.parts;
+    await Promise.all([instructions.dispose(), codec.dispose()]);
   }
 
-  async #promptOf(asked: TextPrompt): Promise<EditorPrompt> {
-    const { images, codec, sourceInput, config } = this.parts;
-    const { id, instruction, sourcePng } = asked;
-    const edit = editOf(asked);
-    const source = await images.read(edit.source, edit.where);
-    this.#requireWhole(source, edit.source, edit.where);
-    const target = edit.target === null ? null : await images.read(edit.target, edit.where);
-    if (target !== null && (target.width !== source.width || target.height !== source.height)) {
-      throw new DataError(
-        `the source has ${source.width}x${source.height} pixels and the edited image ${target.width}x${target.height}; allowed: equal sizes`,
-        { where: edit.where, next: 'Resize one of them, or remove this row.' },
-      );
-    }
+  async #promptOf(from: VisionEditSource, index: number): Promise<EditorPrompt> {
+    const { images, codec, sourceInput, config, instructions } = this.parts;
+    const edit = from.edits.read(index);
+    const { id, instruction, where } = edit;
+    const source = this.#fitted(await images.read(edit.source, where), edit.source, where);
+    const target = edit.target === null ? null : await this.#target(edit.target, source, where);
     const [shown] = await codec.encode([source]);
+    const { text, blank, response } = await instructions.read(from, index, this.#asksBlank);
     let wanted: Promise<Float32Array> | null = null;
     return {
       id,
       instruction,
-      sourcePng,
+      sourcePng: () => encodePng(source),
       source,
       target,
       size: { channels: shown.channels, width: shown.width, height: shown.height },
-      response: this.settings.reader.told === 'response' ? edit.response : null,
-      flow: editCondition(await this.#told(asked, edit.where), [shown], sourceInput, config),
-      wanted: () => (wanted ??= this.#latents(target, edit.where)),
+      response,
+      flow: editCondition(text, [shown], sourceInput, config, blank),
+      wanted: () => (wanted ??= this.#latents(target, where)),
     };
+  }
+
+  /**
+   * Whether guidance is measured from the states of a blank instruction, as diffusers' pipelines do. A model that this program trained with a share of
+   * edits without words learned zeros instead.
+   */
+  get #asksBlank(): boolean {
+    const { config } = this.parts;
+    const { algorithm, rollout } = this.settings;
+    const guided = algorithm.type !== 'sft' && rollout.guidance_scale !== null;
+    return guided && !takesGuidance(config) && config.condition_dropout === null;
+  }
+
+  /** The labeled image in the size of the source as it is edited. Raises DataError if they have different sizes to begin with. */
+  async #target(path: string, source: RgbImage, where: string): Promise<RgbImage> {
+    const target = this.#fitted(await this.parts.images.read(path, where), path, where);
+    if (target.width === source.width && target.height === source.height) return target;
+    throw new DataError(
+      `the source has ${source.width}x${source.height} pixels and the edited image ${target.width}x${target.height}; allowed: equal sizes`,
+      { where, next: 'Resize one of them, or remove this row.' },
+    );
   }
 
   async #latents(target: RgbImage | null, where: string): Promise<Float32Array> {
@@ -165,29 +176,9 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     return pack(planes, this.parts.sourceInput.patch);
   }
 
-  /** The frozen model's states for image, instruction and labeled response. The system message is read but left out of the states. */
-  async #told({ tokens, expected }: TextPrompt, where: string) {
-    const { words, reader, seeing } = this.parts;
-    const from = firstImageToken(tokens.ids, seeing);
-    const tells = this.settings.reader.told === 'response';
-    if (tells && expected === undefined) {
-      throw new DataError('the row has no response for the model', {
-        where,
-        next: "Name its column in data.columns.response, remove such rows, or set reader.told to 'instruction'.",
-      });
-    }
-    const answer = tells && expected !== undefined ? await words.labelIds(expected) : null;
-    const [states] = await reader.read([{ prompt: tokens, answer, from }], reader.model.weights);
-    return states;
-  }
-
-  #requireWhole({ width, height }: RgbImage, path: string, where: string): void {
+  #fitted(image: RgbImage, path: string, where: string): RgbImage {
     const { codec, sourceInput } = this.parts;
-    const side = sourceInput.patch * codec.reduction;
-    if (width % side === 0 && height % side === 0) return;
-    throw new DataError(`${path}: found ${width}x${height} pixels; allowed: multiples of ${side}`, {
-      where,
-      next: 'Resize the image, or remove this row.',
-    });
+    const { max_pixels: most } = this.settings.policy;
+    return fittedTo(image, { side: sourceInput.patch * codec.reduction, most, key: 'policy.max_pixels' }, path, where);
   }
 }

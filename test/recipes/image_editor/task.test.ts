@@ -7,6 +7,7 @@ import { pixelCodec } from '../../../src/train/environments/image_codec.js';
 import { sourceInputOf } from '../../../src/train/policies/flow/editor.js';
 import { unpack } from '../../../src/train/policies/flow/batch.js';
 import { Reader } from '../../../src/train/policies/tokens/hidden_states.js';
+import { StatesOfReader } from '../../../src/recipes/image_editor/instructions.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';
 import { openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
@@ -34,9 +35,9 @@ function settingsOf(changes: Readonly<Record<string, unknown>> = {}): ImageEdito
     optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },
     prompt: { chat: false },
     reader: { model: 'read', ...(changes['reader'] as object | undefined) },
-    environment: { init: { num_layers: 1, attention_head_dim: 12, num_attention_heads: 2, patch: PATCH } },
+    policy: { init: { num_layers: 1, attention_head_dim: 12, num_attention_heads: 2, patch: PATCH } },
     data: base.data,
-    reward: { terms: [{ name: 'jpeg_size', weight: 1 }] },
+    reward: { mode: null, terms: [{ name: 'jpeg_size', weight: 1 }] },
   });
   if ('problems' in validated) throw new Error(JSON.stringify(validated.problems));
   return validated.settings as unknown as ImageEditorSettings;
@@ -45,11 +46,13 @@ function settingsOf(changes: Readonly<Record<string, unknown>> = {}): ImageEdito
 /** With a model of random weights that reads. */
 async function open(changes: Readonly<Record<string, unknown>> = {}, rows = base.data): Promise<EditorTask> {
   const asking = smallSettings({ data: rows });
-  const { words, seeing, images } = await openVisionEditTask(asking, () => '');
-  const model = startingSeeingModel(asking, words.format, seeing, () => '');
+  const edits = await openVisionEditTask(asking, () => '');
+  const model = startingSeeingModel(asking, edits.words.format, edits.seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const sourceInput = sourceInputOf(drawing, pixelCodec, 'here');
-  const parts = { words, seeing, images, reader, codec: pixelCodec, config: drawing, sourceInput };
+  const { data } = edits.words;
+  const instructions = new StatesOfReader(edits, reader, true);
+  const parts = { data, images: edits.images, instructions, codec: pixelCodec, config: drawing, sourceInput };
   const task = new EditorTask(settingsOf(changes), parts);
   opened.push(task);
   return task;

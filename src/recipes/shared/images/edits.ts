@@ -84,10 +84,7 @@ export async function openVisionEditTask<S extends VisionEditSettings>(
   resolveRun: RunResolver,
 ): Promise<VisionEditTask<S>> {
   const { prompt } = settings;
-  const place = imageEditData.placesOf(settings);
-  const data = await Datasets.open(settings, async ({ path, media }) =>
-    questionsOf(await openImageEdits(place(path), media, settings.data.columns), prompt),
-  );
+  const data = await openEditData(settings);
   const words = openWords(settings, resolveRun, () => visionWords(vocabularyOf(settings), settings));
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const images = new ImageFiles();
@@ -109,6 +106,16 @@ export async function openVisionEditTask<S extends VisionEditSettings>(
       return { ids, images: shown };
     },
   };
+}
+
+/** Opens the datasets of edits with their questions. Raises DataError naming what is missing. */
+export function openEditData(
+  settings: Pick<VisionEditSettings, 'seed' | 'data' | 'prompt'>,
+): Promise<Datasets<VisionEditSource>> {
+  const place = imageEditData.placesOf(settings);
+  return Datasets.open(settings, async ({ path, media }) =>
+    questionsOf(await openImageEdits(place(path), media, settings.data.columns), settings.prompt),
+  );
 }
 
 /** Writes the rows of an edit with the columns that the run reads. */
