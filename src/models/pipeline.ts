@@ -14,28 +14,39 @@ export interface TextPart {
   readonly tokenizer: string;
 }
 
+/** The encoder whose states are a prompt's tokens, and its tokenizer. */
+export interface StatesPart extends TextPart {
+  readonly kind: keyof typeof stateClasses;
+  /** Tokens of a prompt that it reads. */
+  readonly length: number;
+  /** Whether the model works without it. */
+  readonly isOptional: boolean;
+}
+
+/** The classes of an encoder and its tokenizer. */
+const stateClasses = {
+  t5: { encoder: ['T5EncoderModel'], tokenizer: ['T5TokenizerFast', 'T5Tokenizer'] },
+  qwen3: { encoder: ['Qwen3ForCausalLM'], tokenizer: ['Qwen2TokenizerFast', 'Qwen2Tokenizer'] },
+} as const;
+
 interface PipelineForm {
   /** Its value of `model_type`. */
-  readonly family: 'flux' | 'sd3';
+  readonly family: 'flux' | 'flux2' | 'sd3';
   readonly transformer: string;
+  readonly vae: string;
   /** The class of the encoders of `clips`. */
   readonly clip: 'CLIPTextModel' | 'CLIPTextModelWithProjection';
   readonly clips: readonly TextPart[];
-  readonly t5: TextPart;
-  /** Whether it works without its T5. */
-  readonly dropsT5: boolean;
-  /** Tokens of a prompt that T5 reads. */
-  readonly t5Length: number;
+  readonly states: StatesPart;
 }
 
 const flux: PipelineForm = {
   family: 'flux',
   transformer: 'FluxTransformer2DModel',
+  vae: 'AutoencoderKL',
   clip: 'CLIPTextModel',
   clips: [{ encoder: 'text_encoder', tokenizer: 'tokenizer' }],
-  t5: { encoder: 'text_encoder_2', tokenizer: 'tokenizer_2' },
-  dropsT5: false,
-  t5Length: 512,
+  states: { kind: 't5', encoder: 'text_encoder_2', tokenizer: 'tokenizer_2', length: 512, isOptional: false },
 };
 
 /** By the class of the pipeline. */
@@ -43,17 +54,24 @@ const forms = {
   FluxPipeline: flux,
   FluxFillPipeline: flux,
   FluxKontextPipeline: flux,
+  Flux2KleinPipeline: {
+    family: 'flux2',
+    transformer: 'Flux2Transformer2DModel',
+    vae: 'AutoencoderKLFlux2',
+    clip: 'CLIPTextModel',
+    clips: [],
+    states: { kind: 'qwen3', encoder: 'text_encoder', tokenizer: 'tokenizer', length: 512, isOptional: false },
+  },
   StableDiffusion3Pipeline: {
     family: 'sd3',
     transformer: 'SD3Transformer2DModel',
+    vae: 'AutoencoderKL',
     clip: 'CLIPTextModelWithProjection',
     clips: [
       { encoder: 'text_encoder', tokenizer: 'tokenizer' },
       { encoder: 'text_encoder_2', tokenizer: 'tokenizer_2' },
     ],
-    t5: { encoder: 'text_encoder_3', tokenizer: 'tokenizer_3' },
-    dropsT5: true,
-    t5Length: 256,
+    states: { kind: 't5', encoder: 'text_encoder_3', tokenizer: 'tokenizer_3', length: 256, isOptional: true },
   },
 } as const satisfies Readonly<Record<string, PipelineForm>>;
 
@@ -67,7 +85,9 @@ export interface Pipeline {
   readonly folder: string;
   readonly form: PipelineForm;
   /** Null for a model without one. */
-  readonly t5: TextPart | null;
+  readonly states: StatesPart | null;
+  /** Whether it was distilled to few steps without guidance, as `is_distilled` in model_index.json says. */
+  readonly isDistilled: boolean;
 }
 
 /** The folder of a part. */
@@ -76,9 +96,14 @@ export function partFolder({ folder }: Pick<Pipeline, 'folder'>, part: string): 
 }
 
 /** The folders of the parts that have weights. */
-export function weightedParts({ form, t5 }: Pick<Pipeline, 'form' | 't5'>): string[] {
-  const texts = [...form.clips, ...(t5 === null ? [] : [t5])];
+export function weightedParts(pipeline: Pick<Pipeline, 'form' | 'states'>): string[] {
+  const texts = textParts(pipeline);
   return ['transformer', 'vae', ...texts.map(({ encoder }) => encoder)];
+}
+
+/** The text encoders that it has. */
+function textParts({ form, states }: Pick<Pipeline, 'form' | 'states'>): readonly TextPart[] {
+  return [...form.clips, ...(states === null ? [] : [states])];
 }
 
 /** The folders of all parts that any pipeline has. */
@@ -91,7 +116,9 @@ export function isPipeline(folder: string): boolean {
 }
 
 const entry = z.tuple([z.string().nullable(), z.string().nullable()]);
-const index = z.looseObject({ _class_name: z.string() });
+/** A setting of a pipeline that is no part. */
+const DISTILLED = 'is_distilled';
+const index = z.looseObject({ _class_name: z.string(), [DISTILLED]: z.boolean().optional() });
 
 /**
  * Reads a pipeline's model_index.json. Raises CheckpointError for another class, for parts of other classes, and for
@@ -112,48 +139,52 @@ export function readPipeline(folder: string): Pipeline {
   const wanted = partsOf(form);
   const has = (part: string): boolean => classOf(parsed.data[part], part, where) !== null;
   for (const [part, classes] of Object.entries(wanted)) requirePart(parsed.data[part], part, classes, where);
-  for (const part of Object.keys(parsed.data).filter((key) => !key.startsWith('_') && !Object.hasOwn(wanted, key))) {
+  const isPart = (key: string): boolean => !key.startsWith('_') && key !== DISTILLED;
+  for (const part of Object.keys(parsed.data).filter((key) => isPart(key) && !Object.hasOwn(wanted, key))) {
     requirePart(parsed.data[part], part, [null], where);
   }
-  const { encoder, tokenizer } = form.t5;
+  const { encoder, tokenizer } = form.states;
   if (has(encoder) !== has(tokenizer)) {
     throw new CheckpointError(`it has only one of ${encoder} and ${tokenizer}`, { where });
   }
-  return { name, folder, form, t5: has(encoder) ? form.t5 : null };
+  const isDistilled = parsed.data[DISTILLED] ?? false;
+  return { name, folder, form, states: has(encoder) ? form.states : null, isDistilled };
 }
 
 /** Raises CheckpointError if a part named in model_index.json is missing. */
 export function requireParts(pipeline: Pipeline): void {
-  const { folder, form, t5 } = pipeline;
-  const texts = [...form.clips, ...(t5 === null ? [] : [t5])].flatMap(({ encoder, tokenizer }) => [encoder, tokenizer]);
+  const { folder, form } = pipeline;
+  const texts = textParts(pipeline).flatMap(({ encoder, tokenizer }) => [encoder, tokenizer]);
   const missing = ['transformer', 'scheduler', 'vae', ...texts].filter(
     (part) => !existsSync(partFolder(pipeline, part)),
   );
   if (missing.length === 0) return;
-  const isT5 = form.dropsT5 && missing.every((part) => Object.values(form.t5).includes(part));
+  const { encoder, tokenizer, isOptional } = form.states;
+  const isT5 = isOptional && missing.every((part) => [encoder, tokenizer].includes(part));
   throw new CheckpointError(`${PIPELINE_FILE} names ${missing.join(' and ')}, but there is no such folder`, {
     where: folder,
-    next: `Copy the whole model${isT5 ? `, or set ${form.t5.encoder} and ${form.t5.tokenizer} to [null, null] there: it works without T5` : ''}.`,
+    next: `Copy the whole model${isT5 ? `, or set ${encoder} and ${tokenizer} to [null, null] there: it works without T5` : ''}.`,
   });
 }
 
 type PartClasses = readonly (string | null)[];
 
 /** The allowed classes of each part; null if it may be missing. */
-function partsOf({ transformer, clip, clips, t5, dropsT5 }: PipelineForm): Readonly<Record<string, PartClasses>> {
-  const missing = dropsT5 ? [null] : [];
+function partsOf({ transformer, vae, clip, clips, states }: PipelineForm): Readonly<Record<string, PartClasses>> {
+  const missing = states.isOptional ? [null] : [];
+  const classes = stateClasses[states.kind];
   return {
     transformer: [transformer],
     scheduler: ['FlowMatchEulerDiscreteScheduler'],
-    vae: ['AutoencoderKL'],
+    vae: [vae],
     ...Object.fromEntries(
       clips.flatMap(({ encoder, tokenizer }) => [
         [encoder, [clip]],
         [tokenizer, ['CLIPTokenizer', 'CLIPTokenizerFast']],
       ]),
     ),
-    [t5.encoder]: ['T5EncoderModel', ...missing],
-    [t5.tokenizer]: ['T5TokenizerFast', 'T5Tokenizer', ...missing],
+    [states.encoder]: [...classes.encoder, ...missing],
+    [states.tokenizer]: [...classes.tokenizer, ...missing],
   };
 }
 

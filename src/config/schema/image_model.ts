@@ -7,11 +7,11 @@ import { frozenEngine, neededModel, optionalModel } from './model.js';
 const ownModel = z.strictObject({
   type: result('A flow model in this process, or a server.', z.literal('model')),
   model: neededModel(
-    'The frozen flow transformer: a local path, {hub, revision} or {run, config}. A diffusers pipeline of FLUX or Stable Diffusion 3 also provides its other models and the shift of its scheduler.',
+    'The frozen flow transformer: a local path, {hub, revision} or {run, config}. A diffusers pipeline of FLUX, FLUX.2-klein or Stable Diffusion 3 also provides its other models and the shift of its scheduler.',
   ),
   model_type: result(
     'The family. It sets the spacing of noise levels.',
-    z.enum(['tiny', 'flux', 'qwen', 'sd3']).default('tiny'),
+    z.enum(['tiny', 'flux', 'flux2', 'qwen', 'sd3']).default('tiny'),
   ),
   parts: section(
     'The frozen models around it.',

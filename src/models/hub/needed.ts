@@ -24,7 +24,7 @@ const otherIndex = /\.(?:bin|h5|msgpack|onnx)\.index\.json$/;
 const pickles = /\.(?:bin|pt|pth|ckpt|pkl)$/;
 
 /** The same of a part of a pipeline, whose folder is the first group. */
-const partDescription = /^([^/]+)\/[^/]+\.(?:json|txt|model)$/;
+const partDescription = /^([^/]+)\/[^/]+\.(?:json|txt|jinja|model)$/;
 
 /** The small files that describe a model, or the parts of a pipeline. */
 export function descriptionFiles(paths: readonly string[]): string[] {

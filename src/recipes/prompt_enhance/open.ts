@@ -8,7 +8,7 @@ import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { FlowImageModel } from '../../train/policies/flow/image_model.js';
 import { openFlowModel, requireUnconditional } from '../../train/policies/flow/load.js';
 import { flowModelTypes } from '../../train/policies/flow/model_types.js';
-import { pipelineSchedule, requireFamily } from '../../train/policies/flow/pipeline.js';
+import { pipelineSchedule, requireFamily, requireGuidable } from '../../train/policies/flow/pipeline.js';
 import type { OwnImageModel } from '../../config/schema/image_model.js';
 import type { TrainingContext } from '../../train/context.js';
 import type { OpenRecipe } from '../recipe.js';
@@ -43,7 +43,10 @@ export function openImages(environment: OwnImageModel, resolveRun: RunResolver):
   const { parts, engine, model_type, num_steps, guidance_scale, width, height, pictures_at_once } = environment;
   const folder = modelFolder(environment.model, resolveRun);
   const pipeline = isPipeline(folder) ? readPipeline(folder) : null;
-  if (pipeline !== null) requireFamily(pipeline, model_type);
+  if (pipeline !== null) {
+    requireFamily(pipeline, model_type);
+    requireGuidable(pipeline, guidance_scale, 'environment.guidance_scale');
+  }
   const session = sessionOptions(engine);
   const model = openFlowModel(pipeline === null ? folder : partFolder(pipeline, 'transformer'), () => engine.dtype);
   requireUnconditional(model.config, guidance_scale, 'environment');

@@ -1,6 +1,7 @@
 /**
  * The text encoders of FLUX and Stable Diffusion 3 as they are in the folder of a pipeline, computed from their own weights: one or two CLIPs, whose
  * summaries are joined, and T5. Stable Diffusion 3 also reads the CLIPs' tokens, joined and filled up with zeros to the width of T5's, before these.
+ * FLUX.2-klein has Qwen3 alone, of which it reads the states after three layers.
  */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
@@ -17,11 +18,22 @@ import {
   tensorFiles,
   type TensorFiles,
 } from '../../models/files.js';
-import { partFolder, type Pipeline, requireParts, type TextPart } from '../../models/pipeline.js';
+import type { ChatTemplate } from '../../models/chat/template.js';
+import { checkDecoder, describeDecoder, storedNames } from '../../models/networks/decoder.js';
+import { partFolder, type Pipeline, requireParts, type StatesPart, type TextPart } from '../../models/pipeline.js';
+import { openTokenizer } from '../../models/tokenizer/open.js';
+import { openChatTemplate } from '../../models/tokenizer/texts.js';
+import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
+import { layerStates } from '../../compute/nets/decoder/decoder.js';
 import { encodeClipText, readClipText, summaryWidth } from '../../compute/nets/clip/clip.js';
 import { describeFlowTransformer } from '../../models/networks/flow.js';
 import { encodeT5, readT5Config } from '../../compute/nets/t5.js';
-import { PaddedTokenizer } from '../../rewards/terms/clip/tokenizer.js';
+import {
+  PaddedTokenizer,
+  type TextReader as TextTokenizer,
+  type TextTokens,
+} from '../../rewards/terms/clip/tokenizer.js';
+import { PADDING } from '../policies/tokens/batch.js';
 import type { EncodedPrompt, PromptEncoder } from './word_encoder.js';
 
 type Output = 'states' | 'summary';
@@ -32,6 +44,8 @@ interface Described {
   readonly outputs: Readonly<Partial<Record<Output, Value>>>;
   readonly files: TensorFiles;
   readonly stored: (name: string) => string;
+  /** Whether the graph also takes the padding [1, T]: 0 on tokens, a large negative number after them. */
+  readonly masksPadding: boolean;
   /** Widths of its states, and of its summary. 0 for none. */
   readonly width: number;
   readonly summary: number;
@@ -39,6 +53,7 @@ interface Described {
 }
 
 const IDS = 'ids';
+const PADDED = 'padding';
 
 const shapesOf = ({ graph }: Pick<Described, 'graph'>): Map<string, Shape> =>
   new Map([...graph.parameters].map(([name, { shape }]) => [name, shape]));
@@ -62,7 +77,7 @@ function describeClip(folder: string, projects: boolean, length: number, readsSt
   rejectUnread(folder, files, (name) => known.has(name) || /(^|\.)embeddings\.position_ids$/.test(name));
   const outputs = { ...(readsStates ? { states } : {}), summary };
   const widths = { width: config.hidden_size, summary: summaryWidth(config), vocabulary: config.vocab_size };
-  return { graph, outputs, files, stored, ...widths };
+  return { graph, outputs, files, stored, masksPadding: false, ...widths };
 }
 
 /** The same table once more, as some files have it. */
@@ -82,10 +97,93 @@ function describeT5(folder: string, length: number): Described {
     outputs: { states },
     files,
     stored,
+    masksPadding: false,
     width: config.d_model,
     summary: 0,
     vocabulary: config.vocab_size,
   };
+}
+
+/** The numbers of Qwen3's blocks after which FLUX.2-klein reads the states, whose widths are joined. */
+const QWEN3_LAYERS = [9, 18, 27];
+
+function describeQwen3(folder: string, length: number): Described {
+  const { config } = describeDecoder(folder);
+  const most = Math.max(...QWEN3_LAYERS);
+  if (config.num_hidden_layers <= most) {
+    throw new CheckpointError(
+      `the model has ${config.num_hidden_layers} layers, and FLUX.2 reads the states after layer ${most}, which must not be the last`,
+      { where: folder, next: 'Name the text encoder that the model was trained with.' },
+    );
+  }
+  checkDecoder(folder);
+  const graph = new Graph('qwen3');
+  const promptIds = graph.input(IDS, [1, length], 'int64');
+  const promptPadding = graph.input(PADDED, [1, length]);
+  const states = layerStates(config, { prompts: 1, promptColumns: length }, { promptIds, promptPadding }, QWEN3_LAYERS);
+  const files = tensorFiles(folder);
+  return {
+    graph,
+    outputs: { states },
+    files,
+    stored: storedNames(files, folder),
+    masksPadding: true,
+    width: QWEN3_LAYERS.length * config.hidden_size,
+    summary: 0,
+    vocabulary: config.vocab_size,
+  };
+}
+
+/**
+ * A prompt as the only message of a conversation, with the answer opened and without thinking, padded on the right: as
+ * diffusers' Flux2KleinPipeline encodes it. A long one loses its last tokens.
+ */
+class ChatTokenizer implements TextTokenizer {
+  readonly #padding: bigint;
+
+  /** Raises CheckpointError for a folder without a template or a padding token. */
+  constructor(
+    private readonly tokenizer: Tokenizer,
+    private readonly template: ChatTemplate,
+    readonly context: number,
+    padding: string,
+  ) {
+    this.#padding = BigInt(tokenizer.id(padding));
+  }
+
+  static read(folder: string, context: number): ChatTokenizer {
+    const tokenizer = openTokenizer(folder);
+    const template = openChatTemplate(folder, tokenizer);
+    const padding = tokenizer.special['pad_token'];
+    if (template !== null && padding !== undefined) return new ChatTokenizer(tokenizer, template, context, padding);
+    throw new CheckpointError(`the tokenizer has no ${template === null ? 'chat template' : 'padding token'}`, {
+      where: folder,
+      next: 'Copy all files of the tokenizer that the model was trained with.',
+    });
+  }
+
+  get size(): number {
+    return this.tokenizer.size;
+  }
+
+  async encode(prompt: string): Promise<TextTokens> {
+    const kept = (await this.#all(prompt)).slice(0, this.context);
+    const ids = new BigInt64Array(this.context).fill(this.#padding);
+    kept.forEach((id, at) => (ids[at] = BigInt(id)));
+    return { ids, mask: new BigInt64Array(this.context).fill(1n, 0, kept.length) };
+  }
+
+  async unread(prompt: string): Promise<number> {
+    return Math.max(0, (await this.#all(prompt)).length - this.context);
+  }
+
+  async #all(prompt: string): Promise<readonly number[]> {
+    const text = await this.template.render([{ role: 'user', content: prompt }], {
+      addGenerationPrompt: true,
+      variables: { enable_thinking: false },
+    });
+    return this.tokenizer.encode(text, { addSpecial: true });
+  }
 }
 
 /** An encoder behind its tokenizer. Its weights are read when it is first asked. */
@@ -97,7 +195,7 @@ class TextReader {
   readonly #model: Lazy<FrozenGraph<Output>>;
 
   constructor(
-    private readonly tokenizer: PaddedTokenizer,
+    private readonly tokenizer: TextTokenizer,
     private readonly described: Described,
     folder: string,
     options: ModelFileOptions,
@@ -128,8 +226,9 @@ class TextReader {
   }
 
   async encode(prompt: string): Promise<Partial<Record<Output, Float32Array>>> {
-    const { ids } = await this.tokenizer.encode(prompt);
-    const found = await (await this.#model.get()).run({ [IDS]: ids });
+    const { ids, mask } = await this.tokenizer.encode(prompt);
+    const padding = this.described.masksPadding ? { [PADDED]: Float32Array.from(mask, paddingOf) } : {};
+    const found = await (await this.#model.get()).run({ [IDS]: ids, ...padding });
     return Object.fromEntries(Object.entries(found).map(([name, data]) => [name, data.slice()]));
   }
 
@@ -144,6 +243,23 @@ class TextReader {
   }
 }
 
+const paddingOf = (isToken: bigint): number => (isToken === 0n ? PADDING : 0);
+
+/** How the encoders of a prompt's tokens are read. */
+const statesReaders: Readonly<
+  Record<
+    StatesPart['kind'],
+    {
+      readonly tokenizer: (folder: string, length: number) => TextTokenizer;
+      readonly describe: (folder: string, length: number) => Described;
+    }
+  >
+> = {
+  // diffusers tells T5's tokenizer the length, whatever its folder says.
+  t5: { tokenizer: (folder, length) => PaddedTokenizer.read(folder, length, false), describe: describeT5 },
+  qwen3: { tokenizer: (folder, length) => ChatTokenizer.read(folder, length), describe: describeQwen3 },
+};
+
 export class PipelineTextEncoder implements PromptEncoder {
   readonly width: number;
   readonly pooledWidth: number;
@@ -154,7 +270,8 @@ export class PipelineTextEncoder implements PromptEncoder {
   /** Those of the largest matrix of all. */
   readonly widest: number;
   readonly #clips: readonly TextReader[];
-  readonly #t5: TextReader | null;
+  /** Null: zeros take the place of its states. */
+  readonly #states: TextReader | null;
   #blank: Promise<EncodedPrompt> | null = null;
 
   /**
@@ -166,28 +283,31 @@ export class PipelineTextEncoder implements PromptEncoder {
     options: ModelFileOptions = {},
     held: HeldDtype = 'float32',
   ) {
-    const { form, t5 } = pipeline;
+    const { form, states } = pipeline;
     requireParts(pipeline);
     const projects = form.clip === 'CLIPTextModelWithProjection';
     const open = (
       part: TextPart,
-      length: { readonly tokens: number; readonly isMost: boolean },
+      tokenizer: TextTokenizer,
       describe: (folder: string, length: number) => Described,
     ): TextReader => {
       const folder = partFolder(pipeline, part.encoder);
-      const tokenizer = PaddedTokenizer.read(partFolder(pipeline, part.tokenizer), length.tokens, length.isMost);
       return new TextReader(tokenizer, describe(folder, tokenizer.context), folder, options, held);
     };
     this.#clips = form.clips.map((part) =>
-      open(part, { tokens: CLIP_LENGTH, isMost: true }, (folder, length) =>
+      open(part, PaddedTokenizer.read(partFolder(pipeline, part.tokenizer), CLIP_LENGTH), (folder, length) =>
         describeClip(folder, projects, length, this.#readsClips),
       ),
     );
-    // diffusers tells T5's tokenizer the length, whatever its folder says.
-    this.#t5 = t5 === null ? null : open(t5, { tokens: form.t5Length, isMost: false }, describeT5);
-    this.width = this.#t5?.width ?? describeFlowTransformer(partFolder(pipeline, 'transformer')).joint_attention_dim;
+    if (states === null) this.#states = null;
+    else {
+      const { tokenizer, describe } = statesReaders[states.kind];
+      this.#states = open(states, tokenizer(partFolder(pipeline, states.tokenizer), states.length), describe);
+    }
+    this.width =
+      this.#states?.width ?? describeFlowTransformer(partFolder(pipeline, 'transformer')).joint_attention_dim;
     this.pooledWidth = this.#clips.reduce((sum, { summary }) => sum + summary, 0);
-    const readers = [...this.#clips, ...(this.#t5 === null ? [] : [this.#t5])];
+    const readers = this.#readers;
     const numbers = readers.map(({ parameters }) => parameters);
     this.parameters = numbers.reduce((sum, one) => sum + one, 0);
     this.largest = Math.max(...numbers);
@@ -210,14 +330,15 @@ export class PipelineTextEncoder implements PromptEncoder {
   async encode(prompt: string): Promise<EncodedPrompt> {
     const clips = [];
     for (const clip of this.#clips) clips.push(await clip.encode(prompt));
-    const t5 = (await this.#t5?.encode(prompt))?.states ?? new Float32Array(this.pipeline.form.t5Length * this.width);
-    const pooled = Float32Array.from(clips.flatMap(({ summary = [] }) => [...summary]));
+    const { length } = this.pipeline.form.states;
+    const states = (await this.#states?.encode(prompt))?.states ?? new Float32Array(length * this.width);
+    const pooled = clips.length === 0 ? null : Float32Array.from(clips.flatMap(({ summary = [] }) => [...summary]));
     const text = this.#readsClips
       ? this.#joined(
-          clips.map(({ states }) => states ?? new Float32Array(0)),
-          t5,
+          clips.map((clip) => clip.states ?? new Float32Array(0)),
+          states,
         )
-      : t5;
+      : states;
     return { text, pooled, unread: await this.unread(prompt) };
   }
 
@@ -232,31 +353,33 @@ export class PipelineTextEncoder implements PromptEncoder {
   }
 
   async unread(prompt: string): Promise<number> {
-    const readers = this.#t5 === null ? this.#clips : [...this.#clips, this.#t5];
-    return Math.min(...(await Promise.all(readers.map((reader) => reader.unread(prompt)))));
+    return Math.min(...(await Promise.all(this.#readers.map((reader) => reader.unread(prompt)))));
   }
 
   async dispose(): Promise<void> {
-    const readers = this.#t5 === null ? this.#clips : [...this.#clips, this.#t5];
-    await Promise.all(readers.map((reader) => reader.dispose()));
+    await Promise.all(this.#readers.map((reader) => reader.dispose()));
+  }
+
+  get #readers(): readonly TextReader[] {
+    return [...this.#clips, ...(this.#states === null ? [] : [this.#states])];
   }
 
   get #readsClips(): boolean {
     return this.pipeline.form.family === 'sd3';
   }
 
-  #joined(clips: readonly Float32Array[], t5: Float32Array): Float32Array {
+  #joined(clips: readonly Float32Array[], states: Float32Array): Float32Array {
     const { length } = this.#clips[0];
-    const out = new Float32Array(length * this.width + t5.length);
+    const out = new Float32Array(length * this.width + states.length);
     for (let token = 0; token < length; token++) {
       let at = token * this.width;
-      clips.forEach((states, c) => {
+      clips.forEach((clip, c) => {
         const { width } = this.#clips[c];
-        out.set(states.subarray(token * width, (token + 1) * width), at);
+        out.set(clip.subarray(token * width, (token + 1) * width), at);
         at += width;
       });
     }
-    out.set(t5, length * this.width);
+    out.set(states, length * this.width);
     return out;
   }
 }

@@ -221,47 +221,80 @@ function sequenceRows(
   return rows;
 }
 
-/** Keys and values of prompts (without their last token) for every layer. */
-export function prefill(
-  config: DecoderConfig,
-  shape: PromptShape,
-  { promptIds, promptPadding }: Pick<SequenceInputs, 'promptIds' | 'promptPadding'>,
-): LayerCache[] {
+type PromptInputs = Pick<SequenceInputs, 'promptIds' | 'promptPadding'>;
+
+/** Keys [P, K, Tp, D] and values of one layer. */
+interface KeysAndValues {
+  readonly keys: Value;
+  readonly values: Value;
+}
+
+/** The attention of prompts without answers, in two halves. */
+function promptAttention(config: DecoderConfig, shape: PromptShape, { promptIds, promptPadding }: PromptInputs) {
   const { graph } = promptIds;
   const { prompts, promptColumns: columns } = shape;
   const heads = headsOf(config);
   const rotaryAt = rotaryOf(graph, config, columns, anglesOf(graph, config, prompts, columns));
   const causalOf = perWindow(config, columns, (window) => causalMask(graph, heads.queriesPerHead, columns, window));
   const padding = reshape(promptPadding, [prompts, 1, 1, columns]);
-  const caches: LayerCache[] = [];
   const k = heads.keyValueHeads;
   const part = { prompts, answers: 1, columns };
   const keyOrder = new HeadOrder(graph, part, keysOf(heads), 0);
   const queryOrder = new HeadOrder(graph, part, heads, 0);
-  const cache = (index: number, normalized: Value): { keys: Value; values: Value } => {
-    const layer = `model.layers.${index}`;
-    const split = (which: 'k_proj' | 'v_proj'): Value =>
-      keyOrder.split(project(config, layer, normalized, which), [prompts, k, columns, heads.depth]);
-    const keys = rotaryAt(index).keys(split('k_proj'), 0);
-    const values = split('v_proj');
-    caches.push({ keysTransposed: swapLastAxes(keys), values });
-    return { keys, values };
-  };
-  let rows = embedSeen(config, promptIds, shape);
-  for (let index = 0; index < config.num_hidden_layers - 1; index++) {
-    const attend: Attend = (layer, _index, normalized) => {
-      const { keys, values } = cache(index, normalized);
-      const rows = project(config, layer, normalized, 'q_proj');
+  return {
+    keysAndValues: (index: number, normalized: Value): KeysAndValues => {
+      const split = (which: 'k_proj' | 'v_proj'): Value =>
+        keyOrder.split(project(config, `model.layers.${index}`, normalized, which), [prompts, k, columns, heads.depth]);
+      return { keys: rotaryAt(index).keys(split('k_proj'), 0), values: split('v_proj') };
+    },
+    attend: (index: number, normalized: Value, { keys, values }: KeysAndValues): Value => {
+      const rows = project(config, `model.layers.${index}`, normalized, 'q_proj');
       const queries = queryOrder.split(rows, [prompts * k, heads.queriesPerHead, columns, heads.depth]);
       const mixed = attendPrompts(rotaryAt(index).queries(queries, 0), keys, values, padding, causalOf(index));
       return HeadOrder.join([{ order: queryOrder, x: mixed }]);
-    };
-    rows = block(config, index, rows, attend, (x) => x);
-  }
+    },
+  };
+}
+
+/** Keys and values of prompts (without their last token) for every layer. */
+export function prefill(config: DecoderConfig, shape: PromptShape, inputs: PromptInputs): LayerCache[] {
+  const { keysAndValues, attend } = promptAttention(config, shape, inputs);
+  const caches: LayerCache[] = [];
+  const cache = (index: number, normalized: Value): KeysAndValues => {
+    const found = keysAndValues(index, normalized);
+    caches.push({ keysTransposed: swapLastAxes(found.keys), values: found.values });
+    return found;
+  };
   const last = config.num_hidden_layers - 1;
+  let rows = embedSeen(config, inputs.promptIds, shape);
+  for (let index = 0; index < last; index++) {
+    const mix: Attend = (_layer, _index, normalized) => attend(index, normalized, cache(index, normalized));
+    rows = block(config, index, rows, mix, (x) => x);
+  }
   const [before] = blockNorms[config.block_norms ?? 'before'].attention;
   cache(last, norm(config, rows, `model.layers.${last}.${before}`));
   return caches;
+}
+
+/**
+ * The rows of whole prompts after each of these numbers of blocks, joined along the width: [P Tp, width * numbers].
+ * Numbers ascend. Prompts may be padded on either side. Later blocks and the final norm are no part of the graph.
+ */
+export function layerStates(
+  config: DecoderConfig,
+  shape: PromptShape,
+  inputs: PromptInputs,
+  numbers: readonly number[],
+): Value {
+  const { keysAndValues, attend } = promptAttention(config, shape, inputs);
+  const mix: Attend = (_layer, index, normalized) => attend(index, normalized, keysAndValues(index, normalized));
+  const found: Value[] = [];
+  let rows = embedSeen(config, inputs.promptIds, shape);
+  for (let done = 1; done <= Math.max(...numbers); done++) {
+    rows = block(config, done - 1, rows, mix, (x) => x);
+    if (numbers.includes(done)) found.push(rows);
+  }
+  return concat(found, 1);
 }
 
 /** Logits [P * G, vocabulary] of the next token, and per layer this column's keys and values [P * K * G, 1, D]. */

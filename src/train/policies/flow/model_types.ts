@@ -42,16 +42,33 @@ export interface Shift {
   readonly terminal: number | null;
 }
 
+/** Levels shifted by the number of an image's tokens. */
+export function shifted({ from, to, terminal }: Shift, steps: number, tokens: number): number[] {
+  return shiftedBy(from[1] + ((to[1] - from[1]) * (tokens - from[0])) / (to[0] - from[0]), steps, terminal);
+}
+
 /**
  * As in diffusers' FlowMatchEulerDiscreteScheduler with dynamic shifting: e^mu / (e^mu + (1 / sigma - 1)), and then 1 - (1 - sigma) (1 - terminal) /
  * (1 - sigma_last). The first level is exactly 1, whatever mu is: noisy steps recognize it by that.
  */
-export function shifted({ from, to, terminal }: Shift, steps: number, tokens: number): number[] {
-  const mu = from[1] + ((to[1] - from[1]) * (tokens - from[0])) / (to[0] - from[0]);
+function shiftedBy(mu: number, steps: number, terminal: number | null): number[] {
   const levels = even(steps).map((sigma) => (sigma === 0 ? 0 : Math.exp(mu) / (Math.exp(mu) + (1 / sigma - 1))));
   const last = levels[steps - 1];
   if (terminal === null || last === 1) return levels;
   return levels.map((sigma) => (sigma === 0 ? 0 : 1 - ((1 - sigma) * (1 - terminal)) / (1 - last)));
+}
+
+/** The lines of mu over the number of tokens that FLUX.2 was measured at, with 10 and with 200 steps: [slope, mu of none]. */
+const FLUX2_MU = { 10: [8.73809524e-5, 1.89833333], 200: [0.00016927, 0.45666666] } as const;
+/** With more tokens, the number of steps does not matter. */
+const FLUX2_TOKENS = 4300;
+
+/** FLUX.2's levels, as diffusers' pipeline shifts them: mu is linear in the number of steps, too. */
+export function shiftedBySteps(steps: number, tokens: number): number[] {
+  const at = ([slope, none]: readonly [number, number]): number => slope * tokens + none;
+  const [few, many] = [at(FLUX2_MU[10]), at(FLUX2_MU[200])];
+  const mu = tokens > FLUX2_TOKENS ? many : many + ((many - few) / 190) * (steps - 200);
+  return shiftedBy(mu, steps, null);
 }
 
 /** By `policy.model_type`. */
@@ -59,6 +76,7 @@ export const flowModelTypes = {
   tiny: { sigmas: even },
   // What the scheduler_config.json of FLUX.1 and Qwen-Image says.
   flux: { sigmas: (steps, tokens) => shifted({ from: [256, 0.5], to: [4096, 1.15], terminal: null }, steps, tokens) },
+  flux2: { sigmas: shiftedBySteps },
   // Stable Diffusion 3's and 3.5's.
   sd3: { sigmas: (steps) => shiftedTwice(3, steps) },
   qwen: { sigmas: (steps, tokens) => shifted({ from: [256, 0.5], to: [8192, 0.9], terminal: 0.02 }, steps, tokens) },

@@ -7,7 +7,7 @@ import { PIPELINE_FILE, readJson } from '../../../models/files.js';
 import { partFolder, type Pipeline, type PipelineFamily } from '../../../models/pipeline.js';
 import { describeAutoencoder } from '../../../models/networks/autoencoder.js';
 import { checkFrozenFlow } from './load.js';
-import { shifted, shiftedEven, shiftedTwice, type FlowModelType } from './model_types.js';
+import { flowModelTypes, shifted, shiftedEven, shiftedTwice, type FlowModelType } from './model_types.js';
 
 const SCHEDULER_FILE = join('scheduler', 'scheduler_config.json');
 
@@ -32,12 +32,24 @@ const scheduler = z.strictObject({
 });
 type Scheduler = z.output<typeof scheduler>;
 
-/** Whether levels may be shifted by the size of an image, and how they are chosen where they are not. */
-const families: Readonly<
-  Record<PipelineFamily, { readonly dynamic: boolean; readonly fixed: (shift: number, steps: number) => number[] }>
-> = {
-  flux: { dynamic: true, fixed: shiftedEven },
-  sd3: { dynamic: false, fixed: shiftedTwice },
+interface Family {
+  /** Levels shifted by the size of an image, with the scheduler's file. Null if they may not be. */
+  readonly dynamic: ((scheduler: Scheduler, where: string) => FlowModelType) | null;
+  /** Levels that are not. */
+  readonly fixed: (shift: number, steps: number) => number[];
+}
+
+const families: Readonly<Record<PipelineFamily, Family>> = {
+  flux: {
+    dynamic: (read, where) => {
+      const spread = spreadOf(read, where);
+      return { sigmas: (steps, tokens) => shifted(spread, steps, tokens) };
+    },
+    fixed: shiftedEven,
+  },
+  // The pipeline computes the shift itself, whatever the scheduler's file says.
+  flux2: { dynamic: () => flowModelTypes.flux2, fixed: shiftedEven },
+  sd3: { dynamic: null, fixed: shiftedTwice },
 };
 
 /** Raises CheckpointError for a scheduler of another class, and for settings that are not supported. */
@@ -51,13 +63,12 @@ export function pipelineSchedule(pipeline: Pipeline): FlowModelType {
   const { shift, use_dynamic_shifting: isDynamic } = parsed.data;
   const { dynamic, fixed } = families[pipeline.form.family];
   if (!isDynamic) return { sigmas: (steps) => fixed(shift, steps) };
-  if (!dynamic) {
+  if (dynamic === null) {
     throw new CheckpointError(`the scheduler: use_dynamic_shifting: only false is supported for ${pipeline.name}`, {
       where,
     });
   }
-  const spread = spreadOf(parsed.data, where);
-  return { sigmas: (steps, tokens) => shifted(spread, steps, tokens) };
+  return dynamic(parsed.data, where);
 }
 
 function spreadOf(
@@ -82,9 +93,19 @@ export function requireFamily({ name, folder, form }: Pipeline, said: string): v
   });
 }
 
+/** Raises CheckpointError for guidance of a model that was distilled to do without. `scale` is the key of the guidance. */
+export function requireGuidable({ folder, isDistilled }: Pipeline, guidance: number | null, scale: string): void {
+  if (guidance === null || !isDistilled) return;
+  throw new CheckpointError(`${scale} is set, but the model was distilled and has no guidance`, {
+    where: join(folder, PIPELINE_FILE),
+    next: `Set ${scale} to null, or name the base model.`,
+  });
+}
+
 /** Looks at all of a pipeline that is used as a frozen model of the family `said`, without reading weights. Raises as opening it. */
 export function checkPipeline(pipeline: Pipeline, said: string, guidance: number | null): void {
   requireFamily(pipeline, said);
+  requireGuidable(pipeline, guidance, 'environment.guidance_scale');
   checkFrozenFlow(partFolder(pipeline, 'transformer'), guidance);
   void pipelineSchedule(pipeline);
   void describeAutoencoder(partFolder(pipeline, 'vae'));
