@@ -1,6 +1,6 @@
 /**
  * Cheap statistics of a policy's images that reveal an exploited reward: backgrounds disappear (edge density and color entropy fall),
- * images become dark, the source is copied or ignored, or one image answers every prompt. Pure functions of pixels.
+ * images become dark, garish, blurred or tiled, the source is copied or ignored, or one image answers every prompt. Pure functions of pixels.
  */
 import type { RgbImage } from '../../core/images/image.js';
 
@@ -14,7 +14,19 @@ export interface ImageStatistics {
   readonly colorEntropy: number;
   /** Share of pixels with a luma below `DARK_LUMA`, in [0, 1]. */
   readonly darkFraction: number;
+  /** Mean of max - min over a pixel's channels, divided by 255, in [0, 1]: 0 for grays. */
+  readonly saturation: number;
+  /** Mean |Laplacian| of the luma over interior pixels, divided by 255, in [0, 4]. It falls when images blur. */
+  readonly sharpness: number;
+  /**
+   * Visible borders of latents or tokens: how much larger the mean luma step across lines of a grid is than across all other lines, divided by 255.
+   * The largest of the grids with `GRID_PERIODS` pixels, at least 0.
+   */
+  readonly grid: number;
 }
+
+/** Sides in pixels of a latent and of a token of the usual image editors. */
+const GRID_PERIODS = [8, 16] as const;
 
 /** A tenth of the range: above the noise of codecs, below the outlines of flat drawings. */
 export const EDGE_HEIGHT = 25.5;
@@ -34,20 +46,59 @@ export function imageStatistics(image: RgbImage): ImageStatistics {
   }
   const luma = new Int32Array(pixels);
   const histogram = new Uint32Array(COLOURS);
-  let dark = 0;
+  let [dark, chroma] = [0, 0];
   for (let i = 0, at = 0; i < pixels; i++, at += 3) {
     const [red, green, blue] = [data[at], data[at + 1], data[at + 2]];
     // ITU-R BT.601 weights in 256ths. Luma stays in 256ths, so that nothing is rounded.
     const y = 77 * red + 150 * green + 29 * blue;
     luma[i] = y;
     if (y < DARK_LUMA * 256) dark++;
+    chroma += Math.max(red, green, blue) - Math.min(red, green, blue);
     histogram[((red >> COLOR_SHIFT) << 6) | ((green >> COLOR_SHIFT) << 3) | (blue >> COLOR_SHIFT)]++;
   }
   return {
     edgeDensity: edgeDensity(luma, width, height),
     colorEntropy: entropy(histogram, pixels),
     darkFraction: dark / pixels,
+    saturation: chroma / (255 * pixels),
+    sharpness: sharpness(luma, width, height),
+    grid: Math.max(...GRID_PERIODS.map((period) => gridStep(luma, width, height, period))),
   };
+}
+
+/** The range of luma in 256ths. */
+const LUMA_RANGE = 255 * 256;
+
+function sharpness(luma: Int32Array, width: number, height: number): number {
+  if (width < 3 || height < 3) return 0;
+  let sum = 0;
+  for (let y = 1; y < height - 1; y++) {
+    for (let x = 1, at = y * width + 1; x < width - 1; x++, at++) {
+      sum += Math.abs(4 * luma[at] - luma[at - 1] - luma[at + 1] - luma[at - width] - luma[at + width]);
+    }
+  }
+  return sum / (LUMA_RANGE * (width - 2) * (height - 2));
+}
+
+/** How much larger steps across every `period`th line are than across the others. 0 for an image without lines of both kinds. */
+function gridStep(luma: Int32Array, width: number, height: number, period: number): number {
+  const [onGrid, beside] = [
+    { sum: 0, count: 0 },
+    { sum: 0, count: 0 },
+  ];
+  const add = (line: number, step: number): void => {
+    const steps = line % period === 0 ? onGrid : beside;
+    steps.sum += Math.abs(step);
+    steps.count += 1;
+  };
+  for (let y = 0, at = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, at++) {
+      if (x > 0) add(x, luma[at] - luma[at - 1]);
+      if (y > 0) add(y, luma[at] - luma[at - width]);
+    }
+  }
+  if (onGrid.count === 0 || beside.count === 0) return 0;
+  return Math.max(0, onGrid.sum / onGrid.count - beside.sum / beside.count) / LUMA_RANGE;
 }
 
 function edgeDensity(luma: Int32Array, width: number, height: number): number {
@@ -105,6 +156,21 @@ export function sourceSimilarity(image: RgbImage, source: RgbImage): number {
  * a codec.
  */
 export const CHANGED_LEVELS = 10;
+
+/** The share of pixels that differ from the nearest pixel of the source by more than `CHANGED_LEVELS` in a channel, in [0, 1]. */
+export function changedFraction(image: RgbImage, source: RgbImage): number {
+  const { width, height, data } = image;
+  const from = nearestOf(source, width, height);
+  let changed = 0;
+  for (let y = 0, at = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, at += 3) {
+      const near = from(x, y);
+      const differs = (c: number): boolean => Math.abs(data[at + c] - source.data[near + c]) > CHANGED_LEVELS;
+      if (differs(0) || differs(1) || differs(2)) changed += 1;
+    }
+  }
+  return changed / (width * height);
+}
 
 export interface EditAgreement {
   /**

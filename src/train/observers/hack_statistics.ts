@@ -1,6 +1,12 @@
 /** Statistics of a policy's outputs that hack alarms watch: of images, words and scores. */
 import { imageId } from '../../core/images/image.js';
-import { imageStatistics, repeatRate, sourceSimilarity } from '../../rewards/score/image_statistics.js';
+import {
+  changedFraction,
+  imageStatistics,
+  repeatRate,
+  sourceSimilarity,
+  type ImageStatistics,
+} from '../../rewards/score/image_statistics.js';
 import type { Answer, Group } from '../policies/policy.js';
 import { summarizeUnscored } from '../../rewards/score/iteration.js';
 import type { JudgeItem, Outcome } from '../../rewards/score/types.js';
@@ -11,12 +17,9 @@ import type { TermKind } from '../../rewards/terms/term.js';
 import { average } from '../../core/statistics.js';
 import { wordsOf } from '../../rewards/terms/word_overlap.js';
 /** Statistics of one artifact. The formulas are in rewards/image_statistics.ts. */
-export interface ArtifactStatistics {
-  readonly edgeDensity: number;
-  readonly colorEntropy: number;
-  readonly darkFraction: number;
-  /** Null if the artifact was made from words alone. */
-  readonly sourceSimilarity: number | null;
+export interface ArtifactStatistics extends ImageStatistics {
+  /** Compared with the source. Null if the artifact was made from words alone. */
+  readonly ofSource: { readonly similarity: number; readonly changed: number } | null;
   readonly digest: string;
 }
 
@@ -25,7 +28,10 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
   if (edited === null) return null;
   return {
     ...imageStatistics(edited),
-    sourceSimilarity: source === null ? null : sourceSimilarity(edited, source),
+    ofSource:
+      source === null
+        ? null
+        : { similarity: sourceSimilarity(edited, source), changed: changedFraction(edited, source) },
     digest: imageId(edited),
   };
 }
@@ -39,7 +45,7 @@ export function artifactMetrics(
   const lengths = groups.flatMap(({ answers }) => answers.map(({ logProbs }) => logProbs.length));
   const length = { 'hack/answer_length': average(lengths) };
   if (measured.length === 0) return length;
-  const similarities = measured.flatMap((one) => (one.sourceSimilarity === null ? [] : [one.sourceSimilarity]));
+  const compared = measured.flatMap(({ ofSource }) => ofSource ?? []);
   // Two groups of the same prompt are not repeats of each other.
   const named = groups.flatMap(({ prompt }, g) =>
     artifacts[g].flatMap((one) => (one === null ? [] : [{ prompt: promptKey(prompt), digest: one.digest }])),
@@ -48,7 +54,15 @@ export function artifactMetrics(
     'hack/edge_density': average(measured.map(({ edgeDensity }) => edgeDensity)),
     'hack/colour_entropy': average(measured.map(({ colorEntropy }) => colorEntropy)),
     'hack/dark_fraction': average(measured.map(({ darkFraction }) => darkFraction)),
-    ...(similarities.length === 0 ? {} : { 'hack/source_similarity': average(similarities) }),
+    'hack/saturation': average(measured.map(({ saturation }) => saturation)),
+    'hack/sharpness': average(measured.map(({ sharpness }) => sharpness)),
+    'hack/grid': average(measured.map(({ grid }) => grid)),
+    ...(compared.length === 0
+      ? {}
+      : {
+          'hack/source_similarity': average(compared.map(({ similarity }) => similarity)),
+          'hack/changed_fraction': average(compared.map(({ changed }) => changed)),
+        }),
     'hack/repeat_rate': repeatRate(named),
     ...length,
   };

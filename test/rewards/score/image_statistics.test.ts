@@ -2,6 +2,7 @@ import { imageId } from '../../../src/core/images/image.js';
 import { describe, expect, it } from 'vitest';
 import type { RgbImage } from '../../../src/core/images/image.js';
 import {
+  changedFraction,
   DARK_LUMA,
   EDGE_HEIGHT,
   imageStatistics,
@@ -49,6 +50,43 @@ describe('edge density', () => {
     const step = (to: Colour): number => imageStatistics(draw(10, 7, (x) => (x < 5 ? [0, 0, 0] : to))).edgeDensity;
     expect(step([0, 0, 200])).toBe(0);
     expect(step([0, 200, 0])).toBeGreaterThan(0);
+  });
+});
+
+describe('statistics of what editors break', () => {
+  it('measures saturation as the mean distance of the channels', () => {
+    expect(imageStatistics(flat(90)).saturation).toBe(0);
+    expect(imageStatistics(draw(4, 4, (x) => (x < 2 ? [255, 0, 0] : grey(9)))).saturation).toBeCloseTo(0.5, 12);
+  });
+
+  it('measures sharpness as the mean Laplacian: a checkerboard has the most, a ramp none', () => {
+    expect(imageStatistics(draw(9, 9, (x, y) => grey(255 * ((x + y) % 2)))).sharpness).toBeCloseTo(4, 12);
+    expect(imageStatistics(draw(9, 9, (x) => grey(20 * x))).sharpness).toBe(0);
+    const step = (width: number): RgbImage =>
+      draw(12, 12, (x) => grey(Math.round(200 * Math.min(1, Math.max(0, (x - 6) / width)))));
+    expect(imageStatistics(step(6)).sharpness).toBeLessThan(0.5 * imageStatistics(step(1)).sharpness);
+  });
+
+  it('finds tiles of 8 and of 16 pixels, and neither noise nor tiles of 5', () => {
+    const tiles = (side: number): RgbImage =>
+      draw(64, 64, (x, y) => grey(100 + 40 * ((Math.floor(x / side) + Math.floor(y / side)) % 2)));
+    expect(imageStatistics(tiles(8)).grid).toBeCloseTo(40 / 255, 2);
+    expect(imageStatistics(tiles(16)).grid).toBeCloseTo(40 / 255, 2);
+    expect(imageStatistics(tiles(5)).grid).toBe(0);
+    const noise = draw(64, 64, (x, y) => grey((x * 7919 + y * 104729 + x * y * 31) % 256));
+    expect(imageStatistics(noise).grid).toBeLessThan(0.03);
+  });
+
+  it('counts pixels that drift from the source, whatever their number of channels', () => {
+    const source = flat(100);
+    expect(changedFraction(flat(110), source)).toBe(0);
+    expect(changedFraction(flat(111), source)).toBe(1);
+    expect(
+      changedFraction(
+        draw(8, 8, (x) => (x < 2 ? [100, 100, 130] : grey(100))),
+        source,
+      ),
+    ).toBe(0.25);
   });
 });
 

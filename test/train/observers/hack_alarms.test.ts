@@ -162,6 +162,10 @@ describe('artifacts', () => {
     const artifacts = [flat(0), flat(255), null].map((edited) => measureArtifact({ edited, source: flat(255) }));
     expect(artifacts[2]).toBeNull();
     expect(artifactMetrics([group('a', 3, 4, 5), group('b', 8)], [artifacts, [artifacts[0]]])).toEqual({
+      'hack/changed_fraction': 2 / 3,
+      'hack/grid': 0,
+      'hack/saturation': 0,
+      'hack/sharpness': 0,
       'hack/edge_density': 0,
       'hack/colour_entropy': 0,
       'hack/dark_fraction': 2 / 3,
