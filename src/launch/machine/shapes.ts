@@ -15,7 +15,14 @@ import {
   type Emu3VisionConfig,
 } from '../../compute/nets/emu3_vision/config.js';
 import { emu3VisionParameters } from '../../compute/nets/emu3_vision/tokenizer.js';
-import { innerWidth, singleLayers, velocityWidth, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
+import {
+  innerWidth,
+  singleLayers,
+  velocityWidth,
+  type FlowArchitecture,
+  type FlowTransformerConfig,
+} from '../../compute/nets/flow/config.js';
+import { flowAdapter, flowParameters, isIpAdapter } from '../../compute/nets/flow/parameters.js';
 import { embedderTypes, imageEncoderTypes } from '../../compute/nets/clip/config.js';
 import { sizeOf, type Shape } from '../../compute/graph/ir.js';
 import { embedderBytes, imageEncoderBytes } from '../../models/networks/clip.js';
@@ -32,6 +39,7 @@ import {
   HALF,
   type AutoencoderShape,
   type DecodingShape,
+  type FlowCounts,
   type FlowModelShape,
   type GraphsShape,
   type ImageTokenizerShape,
@@ -40,7 +48,7 @@ import {
 } from '../../recipes/shared/memory.js';
 import { isTrainable } from '../../config/recipes.js';
 import { recipeOf } from '../../recipes/settings.js';
-import { EditrlError } from '../../core/errors.js';
+import { EditrlError, must } from '../../core/errors.js';
 import type { RunSettings } from '../../config/schema/run.js';
 
 /** The shapes of models that runs make, and of models on this machine. */
@@ -81,13 +89,26 @@ function shapeOfFolder(folder: string): ModelShape | null {
   }
 }
 
-/** Pixels per side of a latent, for autoencoders with 16 latent channels and four latents per token. */
-const LATENT_SIDE = 8;
-const LATENT_TOKEN = 64;
+/** Width of a token of published models: four latents of 16 channels, in FLUX.2 of 32. */
+const LATENT_TOKENS: Readonly<Record<FlowArchitecture, number>> = { flux: 64, flux2: 128, qwen_image: 64, sd3: 64 };
+/** Side in pixels of the square that such a token represents. */
+const LATENT_SIDE = 16;
 
 function imagePromptOf(config: FlowTransformerConfig): FlowModelShape['imagePrompt'] {
   const adapter = config.ip_adapter;
   return adapter === null ? null : { tokens: adapter.tokens, width: adapter.image_embed_dim };
+}
+
+function countsOf(config: FlowTransformerConfig): FlowCounts {
+  const shapes = flowParameters(config);
+  const sizes = [...shapes].filter(([name]) => !isIpAdapter(name)).map(([, shape]) => sizeOf(shape));
+  const { layers } = flowAdapter(config, { rank: 1, alpha: 1, rslora: false, targets: 'all-linear' });
+  const sides = [...layers].flatMap((layer) => must(shapes.get(`${layer}.weight`), layer));
+  return {
+    parameters: sizes.reduce((sum, size) => sum + size, 0),
+    widest: Math.max(...sizes),
+    adapted: sides.reduce((sum, side) => sum + side, 0),
+  };
 }
 
 /** The shape of a transformer. */
@@ -100,15 +121,10 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
     heads,
     layers,
     singleLayers: singleLayers(config),
-    ...(config.architecture === 'sd3'
-      ? {
-          dualLayers: config.dual_attention_layers.length,
-          places: config.pos_embed_max_size ** 2 * innerWidth(config),
-        }
-      : {}),
+    exact: countsOf(config),
     textWidth,
     // Latents that are not pixels are assumed to be those of FLUX, Qwen-Image and Stable Diffusion 3.
-    patch: token === LATENT_TOKEN ? 2 * LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
+    patch: token === LATENT_TOKENS[config.architecture] ? LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
     ...(config.in_channels > token ? { mediaBeside: true } : {}),
     imagePrompt: imagePromptOf(config),
     conditionDropout: takesGuidance(config) ? null : config.condition_dropout,
@@ -125,7 +141,7 @@ function pipelineShape(pipeline: Pipeline): GraphsShape {
   const { parameters, largest, widest } = new PipelineTextEncoder(pipeline);
   const wordsBytes = FLOAT * (parameters + largest);
   const wordsHalfBytes = HALF * parameters + FLOAT * widest;
-  const numbers = flowModelParameters(transformer) + (transformer.places ?? 0);
+  const numbers = flowModelParameters(transformer);
   const [bytes, halfBytes] = (['float32', 'float16'] as const).map(
     (held) =>
       frozenFlowBytes(transformer, numbers, held) + decoding.bytes + (held === 'float32' ? wordsBytes : wordsHalfBytes),

@@ -49,6 +49,16 @@ export interface ImageTokenizerShape {
   readonly decoding: DecodingShape;
 }
 
+/** Counts of a flow transformer. */
+export interface FlowCounts {
+  /** Parameters without its IP-Adapter. */
+  readonly parameters: number;
+  /** Size of the largest of them. */
+  readonly widest: number;
+  /** The sum of inputs and outputs of all layers that LoRA adapts. */
+  readonly adapted: number;
+}
+
 /** A flow transformer. */
 export interface FlowModelShape {
   readonly kind: 'flow';
@@ -56,10 +66,8 @@ export interface FlowModelShape {
   readonly heads: number;
   readonly layers: number;
   readonly singleLayers: number;
-  /** Number of layers with a second self-attention of the image. Absent: none. */
-  readonly dualLayers?: number;
-  /** Number of values in a stored table of positions. Absent: none. */
-  readonly places?: number;
+  /** Counts of a model whose config is known. Absent for one that a run creates: its counts are estimated. */
+  readonly exact?: FlowCounts;
   /** Width of a text token. */
   readonly textWidth: number;
   /** Side in pixels of the square that one token represents. */
@@ -186,7 +194,7 @@ export function frozenBytes(
         ((storedAs === 'float16' ? shape.halfBytes : undefined) ?? shape.bytes) + (shape.bytesPerPixel ?? 0) * pixels
       );
     case 'flow':
-      return frozenFlowBytes(shape, flowModelParameters(shape) + (shape.places ?? 0), storedAs);
+      return frozenFlowBytes(shape, flowModelParameters(shape), storedAs);
     case 'autoencoder':
     case 'vision_tokenizer':
       return shape.decoding === undefined ? 0 : shape.decoding.bytes + shape.decoding.bytesPerPixel * pixels;
@@ -404,24 +412,20 @@ export function keptImages(
 const FLOW_ACTIVATIONS_PER_WIDTH = 32;
 
 /**
- * Matrix parameters of a flow transformer's blocks without its IP-Adapter. A joint block has 24 w² for both streams and
- * 12 w² for modulation, a single block 12 w² and 3 w². A second attention of the image has 4 w² and 3 w².
+ * Parameters of a flow transformer without its IP-Adapter. An estimate covers the matrices of its blocks: 24 w² for both
+ * streams of a joint block and 12 w² for modulation, 12 w² and 3 w² for a single block.
  */
-export function flowModelParameters({ width, layers, singleLayers, dualLayers = 0 }: FlowModelShape): number {
-  return (layers * 36 + singleLayers * 15 + dualLayers * 7) * width ** 2;
+export function flowModelParameters({ width, layers, singleLayers, exact }: FlowModelShape): number {
+  return exact?.parameters ?? (layers * 36 + singleLayers * 15) * width ** 2;
 }
 
 /**
- * Bytes of `parameters` frozen parameters. In float16, the widest matrix is converted to float32 as a whole: it
- * produces six modulation vectors, or nine if the image has a second attention.
+ * Bytes of `parameters` frozen parameters. In float16, the widest matrix is converted to float32 as a whole. An estimate
+ * takes the one that produces six modulation vectors.
  */
-export function frozenFlowBytes(
-  { width, dualLayers = 0 }: FlowModelShape,
-  parameters: number,
-  storedAs: HeldDtype,
-): number {
+export function frozenFlowBytes({ width, exact }: FlowModelShape, parameters: number, storedAs: HeldDtype): number {
   if (storedAs === 'float32') return FLOAT * parameters;
-  return HALF * parameters + ALLOCATED * FLOAT * (dualLayers === 0 ? 6 : 9) * width ** 2;
+  return HALF * parameters + ALLOCATED * FLOAT * (exact?.widest ?? 6 * width ** 2);
 }
 
 /**
@@ -434,14 +438,11 @@ export function imagePromptParameters({ width, layers, textWidth, imagePrompt }:
 }
 
 /**
- * Parameters of LoRA of rank r on every linear layer of the blocks, r (in + out) each: 50 w for a joint block, 21 w for
- * a single one, 11 w for a second attention.
+ * Parameters of LoRA of rank r on every linear layer, r (in + out) each. An estimate covers the layers of the blocks: 50
+ * w for a joint block and 21 w for a single one.
  */
-export function flowAdapterParameters(
-  { width, layers, singleLayers, dualLayers = 0 }: FlowModelShape,
-  rank: number,
-): number {
-  return rank * (layers * 50 + singleLayers * 21 + dualLayers * 11) * width;
+export function flowAdapterParameters({ width, layers, singleLayers, exact }: FlowModelShape, rank: number): number {
+  return rank * (exact?.adapted ?? (layers * 50 + singleLayers * 21) * width);
 }
 
 /** Values needed to generate `images` images of `tokens` tokens each: those of one block, and its attention scores. */

@@ -5,7 +5,9 @@ import { fileURLToPath } from 'node:url';
 import {
   decoderParameters,
   flowAdapterParameters,
+  flowModelParameters,
   frozenBytes,
+  type FlowModelShape,
   type GraphsShape,
 } from '../../../src/recipes/shared/memory.js';
 import { readSafetensorsIndex } from '../../../src/core/safetensors.js';
@@ -156,7 +158,7 @@ describe('the shape of a model', () => {
   it('are known of a flow transformer, its IP-Adapter included', () => {
     const flows = fileURLToPath(new URL('../../compute/nets/flow/fixtures', import.meta.url));
     const shapeOf = shapesOf(new Map());
-    const sizes = { kind: 'flow', width: 16, heads: 2, layers: 2, textWidth: 10 };
+    const sizes = { kind: 'flow', width: 16, heads: 2, layers: 2, textWidth: 10, exact: expect.anything() as object };
     expect(shapeOf(join(flows, 'flux_ip_adapter'))).toEqual({
       ...sizes,
       mediaBeside: true,
@@ -177,11 +179,13 @@ describe('the shape of a model', () => {
   it('are known of Stable Diffusion 3, with its second attention and its table of positions', () => {
     const shapeOf = shapesOf(new Map());
     const flows = fileURLToPath(new URL('../../compute/nets/flow/fixtures', import.meta.url));
+    // Files have the table of positions, too. The widest matrix of so small a model reads 256 sinusoids of the noise level.
+    const { entries: stored } = readSafetensorsIndex(join(flows, 'sd3_medium', 'diffusion_pytorch_model.safetensors'));
+    const sizes = [...stored.values()].map(({ shape }) => shape.reduce((size, n) => size * n, 1));
     expect(shapeOf(join(flows, 'sd3_medium'))).toMatchObject({
       layers: 3,
       singleLayers: 0,
-      dualLayers: 2,
-      places: 49 * 16,
+      exact: { parameters: sizes.reduce((sum, size) => sum + size, 0), widest: 256 * 16 },
     });
     // A whole pipeline: the numbers of all files, and once more those of the largest text encoder, while it is opened.
     const folder = fileURLToPath(new URL('../../train/policies/flow/fixtures/sd3', import.meta.url));
@@ -201,13 +205,12 @@ describe('the shape of a model', () => {
     );
     const wordsHalfBytes = 2 * texts.reduce((sum, one) => sum + one, 0) + 4 * Math.max(...largest);
     const vae = numbersOf('vae/diffusion_pytorch_model.safetensors');
-    const [joint, dual, places] = [2 * 36 * 16 ** 2, 7 * 16 ** 2, 36 * 16];
+    const painter = numbersOf('transformer/diffusion_pytorch_model.safetensors');
     const found = shapeOf(folder) as GraphsShape;
     expect(found).toEqual({
       kind: 'graphs',
-      bytes: 4 * (joint + dual + places + vae) + wordsBytes,
-      // A second attention makes nine vectors of modulation.
-      halfBytes: 2 * (joint + dual + places) + 1.15 * 4 * 9 * 16 ** 2 + 4 * vae + wordsHalfBytes,
+      bytes: 4 * (painter + vae) + wordsBytes,
+      halfBytes: 2 * painter + 1.15 * 4 * 256 * 16 + 4 * vae + wordsHalfBytes,
       wordsBytes,
       wordsHalfBytes,
       // Its pictures have 8 channels at their largest.
@@ -228,12 +231,23 @@ describe('the shape of a model', () => {
     );
     const ofParts = { model: 'painter', parts: { text_encoder: folder } };
     expect(bytesOf(ofParts) - bytesOf({ ...ofParts, ...half })).toBe(wordsBytes - wordsHalfBytes);
-    // A second attention has four layers of width w, and three vectors more of the conditioning.
-    const flow = { kind: 'flow', width: 8, heads: 1, layers: 3, singleLayers: 0, textWidth: 4, patch: 1 } as const;
-    const [none, one] = [0, 1].map((dualLayers) =>
-      flowAdapterParameters({ ...flow, dualLayers, imagePrompt: null, conditionDropout: null }, 2),
-    );
-    expect(one - none).toBe(2 * 8 * (4 * 2 + 3));
+  });
+
+  it('are exact for FLUX.2-klein, whose sizes are public', () => {
+    const folder = join(newFolder(), 'klein');
+    mkdirSync(folder);
+    const settings = {
+      ...{ num_layers: 5, num_single_layers: 20, attention_head_dim: 128, num_attention_heads: 24, in_channels: 128 },
+      ...{ joint_attention_dim: 7680, mlp_ratio: 3, guidance_embeds: false },
+    };
+    writeFileSync(join(folder, 'config.json'), JSON.stringify({ _class_name: 'Flux2Transformer2DModel', ...settings }));
+    const shape = shapesOf(new Map())(folder) as FlowModelShape;
+    expect(shape).toMatchObject({ width: 3072, heads: 24, layers: 5, singleLayers: 20, patch: 16, textWidth: 7680 });
+    // What torch counts of the class. The widest matrix is that of queries, keys, values, gate and feed-forward layer.
+    expect(flowModelParameters(shape)).toBe(3_875_544_576);
+    expect(shape.exact?.widest).toBe(9 * 3072 ** 2);
+    // LoRA on all linear layers except proj_out, as PEFT counts it.
+    expect(flowAdapterParameters(shape, 16)).toBe(25_491_456);
   });
 
   it('are known of what decodes pictures, with its weights and its layers for each pixel', () => {
