@@ -1,4 +1,4 @@
-/** `episodes/NNNNNN.jsonl`: one line per episode of an iteration; `episodes/validation_NNNNNN.jsonl`: one per episode of a held-out evaluation. */
+/** `episodes/NNNNNN.jsonl`: one line per episode of an iteration. `episodes/validation_NNNNNN.jsonl`: one per episode of a held-out evaluation. */
 import { existsSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
 import { RunError } from '../core/errors.js';

@@ -10,7 +10,7 @@ export function watchedMetric(alarm: string): string {
   return alarm === 'kl' ? 'policy/kl' : `hack/${alarm}`;
 }
 
-/** Consecutive iterations in which an alarm is active. */
+/** A span of consecutive iterations in which an alarm is active. */
 export interface AlarmSpan {
   readonly name: string;
   /** The first and last active iteration. */
@@ -18,7 +18,7 @@ export interface AlarmSpan {
   readonly to: number;
   /** Whether it is active in the last iteration. */
   readonly active: boolean;
-  /** The statistic that it watches, and its value in iteration `from`. Null if it was not measured. */
+  /** The statistic that the alarm watches, and its value in iteration `from`. Null if it was not measured. */
   readonly metric: string;
   readonly value: number | null;
 }
@@ -38,7 +38,7 @@ export function activeAlarms(metrics: Readonly<Record<string, unknown>>): string
 /** The metrics of some lines as columns, with NaN for missing values. */
 export function columnsOf(lines: readonly MetricsLine[]): MetricColumns {
   const names = new Set<string>();
-  // Lists of entries would take most of the time of reading a long run.
+  // Object.entries would take most of the time of reading a long run.
   for (const { metrics } of lines) for (const name in metrics) names.add(name);
   return {
     names: [...names],

@@ -1,10 +1,10 @@
-/** Held-out answers in words, for people to read: some prompts with what the policy said before training and after it. */
+/** Held-out answers in words for the report: some prompts with the policy's answers before and after training. */
 import { z } from 'zod';
 import { listEpisodeFiles, parseHeldOutKey } from '../episodes.js';
 import { readLines } from '../journal.js';
 import type { RunPaths } from '../paths.js';
 
-/** An answer of the policy with its score. Null for no score. */
+/** An answer of the policy. The score is null if it has none. */
 export interface RecordedAnswer {
   readonly score: number | null;
   /** Null without reasoning before the answer. */
@@ -31,13 +31,16 @@ const line = z.object({
   thought: z.string().optional(),
   answer: z.string().optional(),
   expected: z.string().optional(),
-  /** Present in every image answer, possibly null. */
+  /** Every image answer has this field, possibly null. */
   grid: z.undefined().optional(),
   outcome: z.looseObject({ kind: z.string(), value: z.number().nullish() }),
 });
 type Line = z.output<typeof line>;
 
-/** Held-out answers for an evaluation's first way of sampling; empty for answers that are not words, and before the first evaluation. */
+/**
+ * Held-out answers of an evaluation's first sampling mode. Empty before the first evaluation, and for answers that are
+ * not words.
+ */
 export function heldOutAnswers(paths: RunPaths): HeldOutAnswer[] {
   const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut);
   const [first, last] = [files.at(0), files.at(-1)];

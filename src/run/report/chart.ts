@@ -1,11 +1,11 @@
-/** Line charts as SVG, for pictures drawn without a browser: panels stacked over one axis of iterations. */
+/** Draws line charts as SVG without a browser: panels on top of each other, with a common axis of iterations. */
 import { condense, finiteCurve } from '../../core/curves.js';
 import { escapeMarkup, FONT, INK, MUTED } from './svg.js';
 
 export interface Point {
   readonly x: number;
   readonly y: number;
-  /** Half the length of the error bar; 0 for none. */
+  /** Half the length of the error bar. 0 for none. */
   readonly error: number;
 }
 
@@ -17,11 +17,11 @@ export interface Series {
 }
 
 export interface Panel {
-  /** What its vertical axis measures, with the unit. */
+  /** Title of its vertical axis, with the unit. */
   readonly label: string;
   readonly height: number;
   readonly series: readonly Series[];
-  /** Whether its vertical axis is logarithmic: all finite values are above 0, and have no errors. */
+  /** Whether the vertical axis is logarithmic. All finite values must then be above 0 and have no errors. */
   readonly logarithmic?: boolean;
 }
 
@@ -29,12 +29,15 @@ const WIDTH = 960;
 const MARGIN = { left: 78, right: 30, top: 84, bottom: 62 };
 const RIGHT = WIDTH - MARGIN.right;
 const PANEL_GAP = 46;
-/** Longer series are averaged to this many points: there are no more pixels. */
+/** Longer series are averaged to this many points, because there are no more pixels. */
 const MOST_POINTS = RIGHT - MARGIN.left;
 /** Approximate distance between the ticks of an axis, in pixels. */
 const TICK_GAP = { x: 107, y: 50 };
 
-/** `faint` is a thin pale line; `circles` and `squares` are marks on a line, with error bars. The symbol represents it in the legend. */
+/**
+ * Line styles. `faint` is a thin pale line. `circles` and `squares` are marks on a line with error bars. `sign`
+ * represents the style in the legend.
+ */
 const LOOKS = {
   line: { width: 2.4, opacity: 1, sign: '──' },
   faint: { width: 1.2, opacity: 0.4, sign: '──' },
@@ -48,14 +51,14 @@ interface Axis {
   readonly at: (value: number) => number;
 }
 
-/** Draws a chart. Points that are not finite are left out and break their line. */
+/** Draws a chart. Points that are not finite are left out and interrupt their line. */
 export function renderChart(title: string, subtitle: string, panels: readonly Panel[]): string {
   const tops = panels.map((_, at) =>
     panels.slice(0, at).reduce((sum, { height }) => sum + height + PANEL_GAP, MARGIN.top),
   );
   const height = tops.reduce((end, top, at) => Math.max(end, top + panels[at].height), 0) + MARGIN.bottom;
   const x = iterationAxis(panels.flatMap(({ series }) => series.flatMap(({ points }) => points.map((one) => one.x))));
-  // The longest run names, 96 characters, still fit.
+  // The longest run names, with 96 characters, still fit.
   const size = Math.min(20, 1400 / Math.max(1, title.length));
   const body = [
     text(title, { x: MARGIN.left, y: 34, size, weight: 'bold' }),
@@ -71,7 +74,7 @@ function drawPanel({ label, height, series, logarithmic = false }: Panel, top: n
   const bottom = top + height;
   const y = logarithmic ? powerAxis(series, top, bottom) : valueAxis(series, top, bottom);
   const marked = series.filter(isMarked);
-  // Marks of one iteration are drawn side by side, so that their error bars do not hide each other.
+  // Marks of the same iteration are drawn side by side, so that their error bars do not overlap.
   const shift = (one: Series): number => (isMarked(one) ? 6 * (marked.indexOf(one) - (marked.length - 1) / 2) : 0);
   return [
     ...y.ticks.map((tick) => {
@@ -120,7 +123,7 @@ function drawSeries({ color, points, look }: Series, shift: number, x: Axis, y: 
   return parts.join('');
 }
 
-/** Placed at the right end and drawn as one text, because only the renderer knows how wide letters are. */
+/** The legend at the right end. It is one text, because only the renderer knows the widths of letters. */
 function legend(series: readonly Series[], y: number): string {
   const entries = series.map(({ label, color, look }, at) => {
     const { sign, opacity, width } = LOOKS[look];
@@ -139,7 +142,7 @@ function iterationAxis(all: readonly number[]): Axis {
   return { ticks, at: (value) => MARGIN.left + ((value - first) / (last - first)) * (RIGHT - MARGIN.left) };
 }
 
-/** From a round number below all points and error bars to one above them. */
+/** An axis from a round number below all points and error bars to one above them. */
 function valueAxis(series: readonly Series[], top: number, bottom: number): Axis {
   const ends = series
     .flatMap(({ points }) => points.flatMap(({ y, error }) => [y, y - error, y + error]))
@@ -156,7 +159,7 @@ function valueAxis(series: readonly Series[], top: number, bottom: number): Axis
   return { ticks, at: (value) => bottom - ((value - least * step) / ((most - least) * step)) * (bottom - top) };
 }
 
-/** From a power of ten below all points to one above them. */
+/** An axis from a power of ten below all points to one above them. */
 function powerAxis(series: readonly Series[], top: number, bottom: number): Axis {
   const values = series.flatMap(({ points }) => points.map(({ y }) => y)).filter(Number.isFinite);
   const least = Math.floor(Math.log10(values.reduce((a, b) => Math.min(a, b), Infinity)));
@@ -206,7 +209,7 @@ interface Placed {
   readonly color?: string;
   readonly weight?: 'normal' | 'bold';
   readonly anchor?: 'start' | 'middle' | 'end';
-  /** Whether it is rotated to be read from below. */
+  /** Whether the text is rotated to be read from below. */
   readonly turned?: boolean;
 }
 

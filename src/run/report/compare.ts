@@ -23,14 +23,14 @@ export interface ComparedRun {
   readonly lines: readonly MetricsLine[];
 }
 
-/** The paired difference of a run to the first one over prompts, at each run's last evaluation. */
+/** The paired difference over prompts between a run and the first run, at their last evaluations. */
 export interface PromptDifference extends PairedDifference {
-  /** Index among the compared runs, from 0: runs of different folders may share a name. */
+  /** Index among the compared runs, from 0, because runs of different folders may share a name. */
   readonly at: number;
   readonly run_name: string;
   /** The compared measure. Null for the reward. */
   readonly by: string | null;
-  /** How answers were sampled: `sampled`, `greedy`. */
+  /** The sampling mode of the answers: `sampled`, `greedy`. */
   readonly manner: string;
 }
 
@@ -45,9 +45,9 @@ export interface SettingRow {
 export interface Comparison {
   readonly runs: readonly ComparedRun[];
   readonly paired: readonly PromptDifference[];
-  /** Null if fewer than two runs have readable settings, which a remark reports. */
+  /** Null if fewer than two runs have readable settings. A remark then reports it. */
   readonly settings: readonly SettingRow[] | null;
-  /** Reasons for missing or limited results. */
+  /** Why results are missing or limited. */
   readonly remarks: readonly string[];
 }
 
@@ -61,7 +61,7 @@ export function compareRuns(all: readonly RunPaths[]): Comparison {
   );
 }
 
-/** Like `compareRuns`, for runs that have been read. */
+/** Like `compareRuns`, for runs that have already been read. */
 export function compareRead(runs: readonly ComparedRun[]): Comparison {
   const all = runs.map(({ paths }) => paths);
   const remarks: string[] = [];
@@ -107,7 +107,7 @@ function settingRows(all: readonly RunPaths[], remarks: string[]): SettingRow[] 
     }));
 }
 
-/** The numbers for comparing runs: the reward if all have the same, and the measures that all have. */
+/** A number by which runs are compared: the reward if it is the same for all runs, or a measure that all runs have. */
 interface Basis {
   /** Null for the reward. */
   readonly label: string | null;
@@ -158,7 +158,7 @@ function measuresOf({ report }: ComparedRun, read: ReadSettings): FoundMeasure[]
   return found.filter(({ identity }, at) => found.findIndex((one) => one.identity === identity) === at);
 }
 
-/** A run's record. Null if it is unreadable, which is reported with its settings. */
+/** A run's record. Null if it is unreadable, which is reported with the settings. */
 function recordOf(paths: RunPaths): ReturnType<typeof readRecord> {
   try {
     return readRecord(paths);
@@ -238,7 +238,8 @@ export function comparisonRows({ runs, paired }: Comparison): { readonly label: 
 const RUN_WIDTH = 16;
 
 /**
- * Tables with one column per run, then the different settings. At most `width` columns wide. Runs that do not fit continue in further tables.
+ * Formats tables with one column per run, followed by the different settings, at most `width` columns wide. Runs that
+ * do not fit continue in further tables.
  */
 export function formatComparison(comparison: Comparison, width = Infinity): string {
   const { runs, settings, remarks } = comparison;
@@ -263,7 +264,7 @@ export function formatComparison(comparison: Comparison, width = Infinity): stri
   return [legend, ...results, ...said, ...formatSettings(settings, blocks, width)].join('\n\n');
 }
 
-/** Some of the runs, as columns; `of` takes their values out of those of all. */
+/** Some of the runs, as columns. `of` selects their values from those of all runs. */
 interface Block {
   readonly letters: readonly Column[];
   readonly of: <T>(values: readonly T[]) => T[];

@@ -1,4 +1,4 @@
-/** The contact sheet: what the policy was asked, what it produced, what was expected, and the score. */
+/** The contact sheet: prompts, the policy's answers, the labels and the scores. */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import sharp, { type OutputInfo, type OverlayOptions } from 'sharp';
@@ -14,11 +14,11 @@ export interface ContactSheetRow {
   readonly source: RgbImage | null;
   /** Null if the answer does not decode to an image. */
   readonly edit: RgbImage | null;
-  /** Null if the data has no labelled result. */
+  /** Null if the data has no labeled result. */
   readonly truth: RgbImage | null;
-  /** The score as shown, such as `7.4`. */
+  /** The score as text, such as `7.4`. */
   readonly score: string;
-  /** The answer in words, if it has any. */
+  /** The answer in words. Null for answers that are only images. */
   readonly words: Pick<WordSheetRow, 'thought' | 'answer' | 'expected'> | null;
 }
 
@@ -32,10 +32,10 @@ const HEAD = 34;
 const BLOCK_GAP = 36;
 const BLOCK_WIDTH = TEXT_WIDTH + 3 * (TILE + GAP);
 const ROW_HEIGHT = TILE + 20;
-/** More rows than this are laid out in two columns. */
+/** Sheets with more rows have two columns. */
 const ONE_COLUMN_ROWS = 8;
 
-/** Writes the sheet as PNG, under a caption; a sheet of words if no answer is an image and all have words. */
+/** Writes the sheet as PNG with a caption. Writes a sheet of words if no answer is an image and all have words. */
 export async function writeContactSheet(path: string, rows: readonly ContactSheetRow[], caption = ''): Promise<void> {
   const said = rows.flatMap(({ instruction: prompt, score, source, edit, words }) =>
     words === null || edit !== null ? [] : { prompt, score, ...words, picture: source },
@@ -45,7 +45,7 @@ export async function writeContactSheet(path: string, rows: readonly ContactShee
 
 const KINDS = ['source', 'edit', 'truth'] as const;
 
-/** Which columns a sheet shows: pictures made from words alone have neither a source nor a labelled result beside them. */
+/** The columns of a sheet. Images made from text alone have no source and no labeled result. */
 function shownOf(rows: readonly ContactSheetRow[]): {
   readonly kinds: readonly (typeof KINDS)[number][];
   readonly textWidth: number;
@@ -55,7 +55,7 @@ function shownOf(rows: readonly ContactSheetRow[]): {
   return { kinds, textWidth: TEXT_WIDTH + (KINDS.length - kinds.length) * (TILE + GAP) };
 }
 
-/** Small images are enlarged by whole factors without smoothing, so that pixels stay visible. */
+/** Enlarges small images by whole factors without smoothing, so that pixels stay visible. */
 async function writeImageSheet(path: string, rows: readonly ContactSheetRow[], caption: string): Promise<void> {
   const { kinds, textWidth } = shownOf(rows);
   const columns = rows.length > ONE_COLUMN_ROWS ? 2 : 1;
@@ -94,11 +94,12 @@ function label(x: number, y: number, words: string, anchor: 'start' | 'middle'):
   return `<text x="${x}" y="${y}" text-anchor="${anchor}" ${font}>${words}</text>`;
 }
 
-/** The score, and below it the instruction, at most as high as a tile: longer ones are set smaller. */
+/** The score, and below it the instruction in the height of a tile. Long instructions get a smaller font. */
 async function description(row: ContactSheetRow, left: number, top: number, width: number): Promise<OverlayOptions> {
-  // Cut, so that the rest stays readable.
+  // Truncated, so that the rest stays readable.
   const instruction = row.instruction.replace(/^(.{240}).+$/su, '$1…');
-  // One text with the score, because a text without ink cannot be drawn, and an instruction may be one.
+  // Score and instruction are one text: text without visible characters cannot be drawn, and an instruction may have
+  // none.
   const score = `<span size="125%" weight="bold">${escapeMarkup(row.score)}</span>`;
   const text = `<span foreground="${INK}">${score}\n${escapeMarkup(instruction)}</span>`;
   const options = {
@@ -118,7 +119,7 @@ async function description(row: ContactSheetRow, left: number, top: number, widt
   return { input, left, top };
 }
 
-/** Centers an image in a square tile; a small one is enlarged by a whole factor. */
+/** Centers an image in a square tile. A small one is enlarged by a whole factor. */
 export async function fitted(image: RgbImage, left: number, top: number, side = TILE): Promise<OverlayOptions> {
   const exact = Math.min(side / image.width, side / image.height);
   const scale = exact >= 1 ? Math.floor(exact) : exact;
@@ -132,25 +133,25 @@ export async function fitted(image: RgbImage, left: number, top: number, side = 
 }
 
 export interface WordSheetRow {
-  /** The score as shown, such as `0.62`. */
+  /** The score as text, such as `0.62`. */
   readonly score: string;
   readonly prompt: string;
-  /** Null if it did not think before it answered. */
+  /** Null if the answer has no thought. */
   readonly thought: string | null;
   readonly answer: string;
-  /** Null if the data has no labelled answer. */
+  /** Null if the data has no labeled answer. */
   readonly expected: string | null;
-  /** The picture shown with the prompt; null if there is none. */
+  /** The image in the prompt. Null if there is none. */
   readonly picture: RgbImage | null;
 }
 
 const WORD_HEAD = 30;
 const WORD_GAP = 24;
 const ROW_GAP = 26;
-/** Pictures are placed below the words, with at most this height. */
+/** Maximum height in pixels of images, which are placed below the words. */
 const PICTURE_HEIGHT = 120;
 const PICTURE_GAP = 8;
-/** Longer texts are cut in the middle, so that their beginning and end can be seen. */
+/** Longer texts are cut in the middle, so that their beginning and end stay visible. */
 const MOST_CHARACTERS = 700;
 
 interface Column {
@@ -162,7 +163,7 @@ interface Column {
 
 const plain = (text: string): string => `<span foreground="${INK}">${escapeMarkup(cut(text))}</span>`;
 const pale = (text: string): string => `<span foreground="${MUTED}" style="italic">${escapeMarkup(cut(text))}</span>`;
-/** A text without ink cannot be drawn; `none` tells the reader what is missing. */
+/** Replaces text without visible characters, which cannot be drawn, by `none`. */
 const shown = (text: string, none: string): string => (/\S/.test(clean(text)) ? plain(text) : pale(none));
 
 const COLUMNS: readonly Column[] = [
@@ -185,7 +186,7 @@ const COLUMNS: readonly Column[] = [
   },
 ];
 
-/** Writes the sheet as PNG; every row is as high as its longest text. */
+/** Writes the sheet as PNG. The longest text of a row determines its height. */
 export async function writeWordSheet(path: string, rows: readonly WordSheetRow[], caption = ''): Promise<void> {
   await loadFont();
   const lefts = COLUMNS.map(
@@ -216,11 +217,11 @@ async function drawn(text: string, width: number): Promise<{ data: Buffer; info:
     sharp({ text: { text: markup, font: `${FONT} 14`, rgba: true, width, wrap: 'word-char', spacing: 4 } })
       .png()
       .toBuffer({ resolveWithObject: true });
-  // Some other characters have no ink either, and a text of only those cannot be drawn; a policy may write them.
+  // Other characters may be invisible, too. A text with only those cannot be drawn, and a policy may write one.
   return draw(text).catch(() => draw(pale('cannot be drawn')));
 }
 
-/** Small pictures are not smoothed. */
+/** Resizes an image without smoothing small ones. */
 function fittedBelow({ width, height, data }: RgbImage, most: number): Promise<{ data: Buffer; info: OutputInfo }> {
   return sharp(data, { raw: { width, height, channels: 3 } })
     .resize({ width: most, height: PICTURE_HEIGHT, fit: 'inside', withoutEnlargement: true })
@@ -250,7 +251,10 @@ export interface SavedSheet {
   readonly path: string;
 }
 
-/** Draws the sheet of an evaluation and keeps it; `manner` is how its answers were sampled. Raises RunError when the disk refuses. */
+/**
+ * Draws and saves the sheet of an evaluation. `manner` is the sampling mode of its answers. Raises RunError when the
+ * disk refuses.
+ */
 export async function saveContactSheet(
   paths: RunPaths,
   { iteration, manner }: { readonly iteration: number; readonly manner: string },
@@ -272,7 +276,7 @@ export function contactSheets(paths: RunPaths): SavedSheet[] {
     .sort((a, b) => a.iteration - b.iteration);
 }
 
-/** The first, the middle and the last; fewer if there are fewer. */
+/** The first, the middle and the last sheet, or fewer if there are fewer. */
 export function startMiddleEnd(sheets: readonly SavedSheet[]): SavedSheet[] {
   const [first, last] = [sheets.at(0), sheets.at(-1)];
   if (first === undefined || last === undefined) return [];

@@ -15,7 +15,7 @@ const GREEN = '#2b7d52';
 const PURPLE = '#7447a0';
 const BROWN = '#8a5a2b';
 
-/** Writes both pictures. The renderer is loaded here, since most commands that can draw a curve do not. */
+/** Writes both images. Loads the renderer lazily, because most commands that can draw a curve do not. */
 export async function writeCurve(paths: RunPaths, lines: readonly MetricsLine[]): Promise<void> {
   const [{ renderChart }, { svgToPng }] = await Promise.all([import('./chart.js'), import('./svg.js')]);
   const recorded = readRecord(paths)?.settings ?? {};
@@ -27,7 +27,10 @@ export async function writeCurve(paths: RunPaths, lines: readonly MetricsLine[])
   writeFileAtomic(paths.curvePng, await svgToPng(svg, 2));
 }
 
-/** What the learning curve shows: reward, on its scale if that is known, KL and entropy of a reinforcement run; losses of a supervised one. */
+/**
+ * The panels of the learning curve: reward (with its scale if known), KL and entropy of a reinforcement run, or losses
+ * of a supervised run.
+ */
 export function curvePanels(lines: readonly MetricsLine[], scale: string | null = null): Panel[] {
   const series = (label: string, color: string, look: Series['look'], metric: string, error?: string): Series => {
     return { label, color, look, points: pick(lines, metric, error) };
@@ -58,7 +61,7 @@ export function curvePanels(lines: readonly MetricsLine[], scale: string | null 
     .filter((panel, index) => index === 0 || panel.series.length > 0);
 }
 
-/** A loss that falls further than this would be a flat line for most of its course. */
+/** If a loss falls by a larger factor, a linear axis would show a flat line for most of the run. */
 const MOST_LINEAR = 100;
 
 function spansDecades(series: readonly Series[]): boolean {
@@ -67,7 +70,7 @@ function spansDecades(series: readonly Series[]): boolean {
   return least > 0 && values.some((value) => value > MOST_LINEAR * least);
 }
 
-/** The raw values, pale, and a smoothed curve; only the values if there are few. */
+/** The raw values as a pale line, and a smoothed curve unless there are few values. */
 function trend(points: readonly Point[]): Series[] {
   if (points.length < 10) return [{ label: 'training', color: BLUE, points, look: 'line' }];
   return [

@@ -1,4 +1,7 @@
-/** The numbers of an evaluation without training, read from its run directory, and how two of them differ prompt by prompt. */
+/**
+ * Numbers of an evaluation without training, read from its run directory, and paired differences over prompts between
+ * two evaluations.
+ */
 import { RunError } from '../../core/errors.js';
 import { meanDifference, showEstimate, type Estimate, type MeanDifference } from '../../core/estimate.js';
 import { formatTable, type Column } from '../../core/terminal.js';
@@ -12,32 +15,38 @@ import { readRecord } from '../record.js';
 import { pairedByPrompt, promptScores, type PromptScore } from './measures.js';
 import { showLoss, showScale, signedEstimate, signedLoss } from './numbers.js';
 
-/** A held-out mean of one evaluation. */
+/** A held-out mean of an evaluation. */
 export interface EvaluatedNumber extends Estimate {
-  /** The measure's name; null for the reward. */
+  /** The measure's name. Null for the reward. */
   readonly by: string | null;
-  /** How answers were sampled: `sampled`, `greedy`. */
+  /** The sampling mode of the answers: `sampled`, `greedy`. */
   readonly manner: string;
-  /** The held-out set; null for all of them together. */
+  /** The held-out set. Null for all sets together. */
   readonly set: string | null;
-  /** How many answers have a score, and how many have none. */
+  /** Number of answers with a score, and without one. */
   readonly n: number;
   readonly unscored: number;
-  /** From the other evaluation to this one, over the prompts that both have; absent without another, without a common prompt, and between two rewards. */
+  /**
+   * Difference from the other evaluation, over the prompts that both have. Absent without another evaluation, without
+   * common prompts, or for two different rewards.
+   */
   readonly difference?: MeanDifference;
 }
 
 export interface EvaluationReport {
   readonly iteration: number;
-  /** What the reward's numbers mean; null if there is no reward, or if this version does not know it. */
+  /** The scale of the reward. Null if there is no reward, or if this version does not know it. */
   readonly scale: Pick<Scale, 'label' | 'most'> | null;
   readonly numbers: readonly EvaluatedNumber[];
   readonly loss: number | null;
-  /** Everything that the evaluation measured, by the names that a run's metrics have. */
+  /** All metrics of the evaluation, with the names that a run's metrics have. */
   readonly metrics: Metrics;
 }
 
-/** Reads an evaluation, compared with `base` if that is given, by its reward only where both have the same. Raises RunError where nothing was evaluated. */
+/**
+ * Reads an evaluation and compares it with `base`, if given. Compares rewards only if both have the same one. Raises
+ * RunError when nothing was evaluated.
+ */
 export function readEvaluation(
   { paths, iteration }: EvaluationPlace,
   base: EvaluationPlace | null = null,
@@ -56,7 +65,7 @@ export function readEvaluation(
     const own = promptScores(paths, measure, iteration);
     const isCompared = base !== null && (other === null || !differ(scales, other, by));
     const others = isCompared ? promptScores(base.paths, measure, base.iteration) : null;
-    // A single set is all of them.
+    // A single set is equal to all sets together.
     return (sets.length > 2 ? sets : [null]).flatMap((set) =>
       means
         .filter((one) => one.by === by && one.set === set)
@@ -68,7 +77,7 @@ export function readEvaluation(
   return { iteration, scale, numbers, loss: metrics['validation/loss'] ?? null, metrics };
 }
 
-/** What the numbers of an evaluation mean. */
+/** The scales of an evaluation's numbers. */
 export interface Scales {
   /** Null if there is no reward, or if this version does not know it. */
   readonly reward: Scale | null;
@@ -81,19 +90,22 @@ export function scalesOf(read: ReadSettings): Scales {
   return { reward: rewardScale(read), measures: new Map(measures.map(({ label, identity }) => [label, identity])) };
 }
 
-/** Whether the numbers of two evaluations, by a measure or, for null, by the reward, are known to be of two scales: one says nothing beside the other. */
+/**
+ * Whether two evaluations use known, different scales for a measure, or for the reward if `by` is null. Their numbers
+ * are then not comparable.
+ */
 export function differ(a: Scales, b: Scales, by: string | null): boolean {
   const [one, other] = [a, b].map(({ reward, measures }) => (by === null ? reward?.identity : measures.get(by)));
   return one !== undefined && other !== undefined && one !== other;
 }
 
-/** The run directory that holds an evaluation, and the iteration that it is recorded as. */
+/** The run directory of an evaluation, and the iteration under which it is recorded. */
 export interface EvaluationPlace {
   readonly paths: RunPaths;
   readonly iteration: number;
 }
 
-/** The held-out metrics that a run recorded at an iteration; null if it was not evaluated there. */
+/** The held-out metrics of a run at an iteration. Null if it was not evaluated there. */
 export function evaluatedAt(paths: RunPaths, iteration: number): Metrics | null {
   const line = readMetrics(paths).findLast((one) => one.iteration === iteration);
   const found = Object.entries(line?.metrics ?? {}).filter(([name]) => isHeldOut(name));
@@ -128,7 +140,10 @@ const COUNTS: readonly Column[] = [
   { title: 'unscored', align: 'right' },
 ];
 
-/** Means with their errors and counts; with `against`, the other evaluation's means and the difference prompt by prompt as well. */
+/**
+ * Means with their errors and counts. With `against`, also the other evaluation's means and the paired difference over
+ * prompts.
+ */
 export function evaluationTable(report: EvaluationReport, against: EvaluationReport | null, width: number): string {
   const { scale, numbers, loss } = report;
   const other = ({ by, manner, set }: EvaluatedNumber): EvaluatedNumber | undefined =>

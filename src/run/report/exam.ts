@@ -1,4 +1,4 @@
-/** The results of a judge exam for the reports of runs. */
+/** Results of judge exams, for the reports of runs. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { rewardForms } from '../../config/recipes.js';
@@ -20,7 +20,7 @@ export interface ExamSummary {
   readonly cases: number;
   readonly teaches: Verdict['teaches'];
   readonly signal: CaseEstimate;
-  /** Names of the faults that the judge was accused of. */
+  /** Names of the faults that the exam found in the judge. */
   readonly faults: readonly string[];
   readonly sentences: readonly string[];
   readonly costs: ExamCosts;
@@ -34,7 +34,10 @@ export function summaryOf({ folder, record }: FoundExam): ExamSummary {
   return { folder, made_at, cases, signal, faults, teaches, sentences, costs };
 }
 
-/** The latest exam of what scores a run; null where none lies beside it, or this version does not know the run's settings. */
+/**
+ * The latest exam of a run's reward. Null if there is none beside the run, or if this version does not know the run's
+ * settings.
+ */
 export function examOf({ baseExpDir }: RunPaths, recorded: RunRecord['settings']): ExamSummary | null {
   if (!existsSync(join(baseExpDir, EXAMS))) return null;
   try {
@@ -47,17 +50,17 @@ export function examOf({ baseExpDir }: RunPaths, recorded: RunRecord['settings']
   }
 }
 
-/** In one line: when, and how much its scores say. */
+/** One line with the date and the signal of the judge's scores. */
 export function examCaption({ cases, signal, made_at }: ExamSummary): string {
   return `signal ${showEstimate(signal)} in ${cases} cases, on ${made_at.slice(0, 10)}`;
 }
 
-/** What it said, and what a question takes. */
+/** The sentences of the exam, and the cost of a request. */
 export function examSentences({ sentences, costs }: ExamSummary): string {
   return [...sentences, costSentence(costs)].join(' ');
 }
 
-/** Lines without a final newline. */
+/** The lines without a final newline. */
 export function examLines(exam: ExamSummary, width: number): string[] {
   const text = `exam of the judge: ${examCaption(exam)}. ${examSentences(exam)}`;
   return [...wrap(printable(text), width), `  ${exam.folder}`];
@@ -81,14 +84,14 @@ export function examMarkRows({ marks }: ExamRecord): string[][] {
 }
 
 export interface ExamTestRow {
-  /** What the test looked at, what it found and what is allowed. */
+  /** The test, its result, and the allowed values. */
   readonly cells: readonly string[];
-  /** `ok`, `fault: <name>`, or that there was too little to measure. */
+  /** `ok`, `fault: <name>`, or that there were too few cases. */
   readonly verdict: string;
   readonly isFault: boolean;
 }
 
-/** What each test found. A test without a value, or over too few cases, has neither passed nor failed. */
+/** The result of each test. A test without a value or with too few cases has neither passed nor failed. */
 export function examTestRows({ marks }: ExamRecord): ExamTestRow[] {
   return marks.findings.map(({ name, what, estimate, allowed, accused }) => ({
     cells: [what, shown(estimate), allowed],
@@ -102,12 +105,12 @@ function untested(estimate: CaseEstimate): string | null {
   return estimate.n < MIN_CASES ? 'too few cases' : null;
 }
 
-/** A record on disk has null for what is not a number. */
+/** In a stored record, null replaces NaN. */
 const isMeasured = ({ mean }: CaseEstimate): boolean => Number.isFinite(mean);
 
 const shown = (estimate: CaseEstimate): string => (isMeasured(estimate) ? showEstimate(estimate) : '–');
 
-/** How many judgements there were, and which had no scores. */
+/** The number of judgements, and why some have no scores. */
 export function judgementsText({ judgements }: ExamRecord): string {
   const { count, requests, problems } = judgements;
   const without = Object.entries(problems).map(([reason, lost]) => `${lost} ${reason}`);
@@ -140,7 +143,7 @@ export function examCostRows({ costs, judgements }: ExamRecord): string[][] {
   ];
 }
 
-/** What a question takes, in one sentence. */
+/** The cost of a request, in one sentence. */
 export function costSentence({ tokens, seconds }: ExamCosts): string {
   const took = [
     ...(tokens === null ? [] : [`${showTokens(tokens)} tokens`]),
@@ -153,7 +156,7 @@ export function costSentence({ tokens, seconds }: ExamCosts): string {
   return `${said.charAt(0).toUpperCase()}${said.slice(1)}.`;
 }
 
-/** Of the prompt and of the completion. */
+/** Tokens of the prompt and of the completion. */
 function showTokens({ prompt, completion }: Tokens): string {
   return `${Math.round(prompt)} + ${Math.round(completion)}`;
 }

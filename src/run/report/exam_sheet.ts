@@ -1,4 +1,4 @@
-/** Some cases of an exam with what the judge said of each edit, as a picture. */
+/** Draws some cases of an exam with the judge's score of each edit as an image. */
 import sharp, { type OverlayOptions } from 'sharp';
 import type { RgbImage } from '../../core/images/image.js';
 import type { ExamCase } from '../../rewards/exam/cases.js';
@@ -18,7 +18,7 @@ export interface ShownCase {
   readonly record: ExamCaseRecord;
 }
 
-/** A case's pictures by the titles of their columns: its source, then its answers. */
+/** A case's images by their column titles: its source, then its answers. */
 function imagesOf({ source, answers }: ExamCase): [string, RgbImage][] {
   const shown = [{ name: 'source', made: source }, ...answers];
   return shown.flatMap(({ name, made }): [string, RgbImage][] =>
@@ -26,7 +26,7 @@ function imagesOf({ source, answers }: ExamCase): [string, RgbImage][] {
   );
 }
 
-/** A PNG: a case on each line, its source and its answers beside each other, with their mean scores from 0 to 1 below. */
+/** A PNG with one case per line: its source and its answers side by side, with their mean scores (0 to 1) below. */
 export async function drawExamSheet(cases: readonly ShownCase[], caption: string): Promise<Uint8Array> {
   await loadFont();
   const columns = imagesOf(cases[0].exam).map(([name]) => name);

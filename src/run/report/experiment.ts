@@ -1,4 +1,7 @@
-/** An experiment as its run directories describe it: what became of each run, and the result table. Needs neither its file nor a lock. */
+/**
+ * Reads an experiment from its run directories: the state of each run, and the result table. Needs neither the
+ * experiment's file nor a lock.
+ */
 import { EditrlError } from '../../core/errors.js';
 import { readMeasure } from '../../rewards/score/identity.js';
 import type { ReadSettings } from '../../core/schema/mark.js';
@@ -12,16 +15,16 @@ import { promptsOf } from './measures.js';
 import { readRun, type RunReport } from './read.js';
 import { tabulate, type ResultRun, type Results } from './results.js';
 
-/** A run of an experiment with what its folder says. */
+/** A run of an experiment and the contents of its folder. */
 export interface ExperimentRun extends ResultRun {
   readonly cell: RecordedRun;
   readonly report: RunReport | null;
   readonly paths: RunPaths;
-  /** What it is doing; null if it has no folder. */
+  /** Its current status. Null if it has no folder. */
   readonly status: RunStatus | null;
-  /** Oldest first; empty if there is nothing to read. */
+  /** Oldest first. Empty if there is nothing to read. */
   readonly lines: readonly MetricsLine[];
-  /** Why its records cannot be read or do not count; null if they can. */
+  /** Why its records cannot be read or do not count. Null if they do. */
   readonly problem: string | null;
 }
 
@@ -32,7 +35,7 @@ export interface ExperimentReport {
   readonly results: Results;
 }
 
-/** Reads every cell. Never raises for problems in a run's folder: they are in its `problem`. */
+/** Reads every cell. Problems in a run's folder are in its `problem` and never raised. */
 export function readExperimentReport(baseExpDir: string, record: ExperimentRecord): ExperimentReport {
   const runs = record.cells.map((cell) => readCell(baseExpDir, cell));
   const results = tabulate(record.experiment, runs, record.baseline, readMeasure(record.measure));
@@ -53,7 +56,7 @@ function readCell(baseExpDir: string, cell: RecordedRun): ExperimentRun {
     return { ...common, status, report, lines, outcome, problem: refused, settings, prompts: promptsOf(paths) };
   } catch (error) {
     if (!(error instanceof EditrlError)) throw error;
-    // A cell that was never begun has no folder, which is not a problem.
+    // A cell that never started has no folder, which is not a problem.
     const begun = status.state !== 'queued';
     const problem = begun ? error.toText() : null;
     return {

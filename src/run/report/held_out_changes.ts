@@ -1,4 +1,7 @@
-/** How the answers to held-out prompts changed between the first and the last evaluation of a run, with examples chosen by a fixed rule. */
+/**
+ * Changes of the answers to held-out prompts between a run's first and last evaluation, with examples chosen by a fixed
+ * rule.
+ */
 import { z } from 'zod';
 import { meanDifference, type MeanDifference } from '../../core/estimate.js';
 import { average } from '../../core/statistics.js';
@@ -9,7 +12,7 @@ import type { RunPaths } from '../paths.js';
 /** An answer to a held-out prompt. */
 interface Answer {
   readonly score: number;
-  /** Its image in `media/`; null if it is no image, or if the image was not kept. */
+  /** Its image in `media/`. Null if it is not an image, or if the image was not kept. */
   readonly image: string | null;
 }
 
@@ -18,7 +21,7 @@ export interface ChangedAnswer {
   readonly before: Answer;
   readonly after: Answer;
   readonly source: string | null;
-  /** The labelled result. */
+  /** The labeled result. */
   readonly wanted: string | null;
 }
 
@@ -26,9 +29,9 @@ export interface HeldOutChanges {
   /** The iterations of the two evaluations. */
   readonly iterations: readonly [first: number, last: number];
   readonly means: readonly [before: number, after: number];
-  /** Of the paired difference, over prompts. */
+  /** The paired difference over prompts. */
   readonly change: MeanDifference;
-  /** Numbers of prompts, by the sign of their change. */
+  /** Numbers of prompts by the sign of their change. */
   readonly better: number;
   readonly same: number;
   readonly worse: number;
@@ -46,7 +49,7 @@ const line = z.object({
 });
 type Line = z.output<typeof line>;
 
-/** Null if the run has not been evaluated twice. Prompts without a score in one of the evaluations are left out. */
+/** Null if the run has not been evaluated twice. Leaves out prompts without a score in one of the evaluations. */
 export function readHeldOutChanges(paths: RunPaths): HeldOutChanges | null {
   const files = listEpisodeFiles(paths).filter(({ heldOut }) => heldOut);
   const [first, last] = [files.at(0), files.at(-1)];
@@ -75,7 +78,8 @@ export function gainOf({ before, after }: Pick<ChangedAnswer, 'before' | 'after'
 }
 
 /**
- * Up to four better answers at even ranks of their gains, the median of the worse ones, and the first of the lowest score that gained nothing.
+ * Up to four better answers at even ranks of their gains, the median of the worse ones, and the answer with the lowest
+ * score that gained nothing.
  */
 function examplesOf(changes: readonly ChangedAnswer[]): ChangedAnswer[] {
   const better = changes.filter((one) => gainOf(one) > 0).sort((a, b) => gainOf(b) - gainOf(a));
@@ -107,7 +111,7 @@ function scoreOf({ outcome: { kind, value } }: Line): number | null {
   return kind === 'scored' ? (value ?? null) : kind === 'zero_by_rule' ? 0 : null;
 }
 
-/** An evaluation's answers by set and prompt: the sampled ones, or else the first way of sampling. */
+/** An evaluation's answers by set and prompt: the sampled ones, or else those of the first sampling mode. */
 function answersOf(path: string): Map<string, Line> {
   const all = readLines(path).flatMap((one) => {
     const read = line.safeParse(one).data;

@@ -1,4 +1,6 @@
-/** What held-out answers were measured by besides the reward, either during the evaluation or by scoring its records afterwards. */
+/**
+ * Measures of held-out answers other than the reward, taken during the evaluation or by scoring its records afterwards.
+ */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -21,18 +23,18 @@ const rescoredMeasure = z.looseObject({
   evaluations: z.array(z.looseObject({ iteration: z.number() })),
 });
 
-/** A measure that a run's evaluations were scored by afterwards. */
+/** A measure by which a run's evaluations were scored afterwards. */
 export interface RescoredMeasure {
   readonly name: string;
-  /** Identity of its scale; see `measureScale`. */
+  /** Identity of its scale. See `measureScale`. */
   readonly identity: string;
-  /** One line for each evaluation, with the metric names that an evaluation uses. */
+  /** One line for each evaluation, with the metric names of evaluations. */
   readonly lines: readonly MetricsLine[];
   /** The outcomes, one line for each answer. */
   readonly file: string;
 }
 
-/** The measures in the run's folder. Raises RunError for a file that is not one. */
+/** The measures in the run's folder. Raises RunError for an invalid file. */
 export function readRescoredMeasures(paths: RunPaths): RescoredMeasure[] {
   if (!existsSync(paths.rescoredDir)) return [];
   const names = readdirSync(paths.rescoredDir).filter(
@@ -52,7 +54,7 @@ export function readRescoredMeasures(paths: RunPaths): RescoredMeasure[] {
   });
 }
 
-/** A run's numbers by a measure, from its own evaluations or from a rescoring with the same identity. */
+/** A run's numbers by a measure, from its evaluations or from a rescoring with the same identity. */
 export function measuredBy<Found extends { readonly by: string | null; readonly identity: string | null }>(
   term: MeasureTerm,
   numbers: readonly Found[],
@@ -67,14 +69,15 @@ export function measuredBy<Found extends { readonly by: string | null; readonly 
 export interface PromptScore {
   readonly set: string;
   readonly sample: string;
-  /** How it was sampled: `sampled`, `greedy`. */
+  /** The sampling mode: `sampled`, `greedy`. */
   readonly sampling: string;
   readonly score: number;
 }
 
 /**
- * The scores of the evaluation at `iteration`, else of the last one, by set, way of sampling and prompt, by the reward or by a measure; leaves out answers
- * that no judge scored. Raises RunError for records that cannot be read.
+ * Scores of held-out answers by set, sampling mode and prompt, by the reward or by a measure. The evaluation is at
+ * `iteration`, or else the last one.
+ * Leaves out answers that no judge scored. Raises RunError for records that cannot be read.
  */
 export function promptScores(
   paths: RunPaths,
@@ -96,7 +99,7 @@ export function promptScores(
   return new Map(lines.flatMap((line) => scoreOf(line, byKey.get(line['key']))));
 }
 
-/** `promptScores` of a run, deferred for a table that may not need it; empty for records that cannot be read, which are reported elsewhere. */
+/** `promptScores` of a run, computed lazily. Empty for unreadable records, which are reported separately. */
 export function promptsOf(paths: RunPaths): (measure: Parameters<typeof promptScores>[1]) => Map<string, PromptScore> {
   return (measure) => {
     try {
@@ -116,7 +119,7 @@ function outcomeOf({ outcome }: Line, measure: string | null): unknown {
   return measures?.[measure];
 }
 
-/** The score of a held-out episode, by its place in any evaluation. */
+/** The score of a held-out episode, by its key without the iteration. */
 function scoreOf({ key, sample }: Line, outcome: unknown): [string, PromptScore][] {
   const place = parseHeldOutKey(key);
   if (place === null || typeof sample !== 'string' || typeof outcome !== 'object' || outcome === null) return [];
@@ -127,7 +130,10 @@ function scoreOf({ key, sample }: Line, outcome: unknown): [string, PromptScore]
   return [[`${set}/${sampling}/${prompt}`, { set, sample, sampling, score }]];
 }
 
-/** How much higher the second of two evaluations scores, prompt by prompt, for the answers of one way of sampling; only those of one set, if it is named. */
+/**
+ * The mean difference between two evaluations over their common prompts, for one sampling mode, and for one set if it
+ * is given.
+ */
 export function pairedByPrompt(
   base: ReadonlyMap<string, PromptScore>,
   other: ReadonlyMap<string, PromptScore>,
@@ -141,14 +147,20 @@ export function pairedByPrompt(
   });
 }
 
-/** By the reward (null) or a measure; of all sets together or of one. Null where fewer than two prompts were recorded at both evaluations. */
+/**
+ * Returns the paired change by the reward (null) or by a measure, of one set or of all. Null if fewer than two prompts
+ * were recorded at both evaluations.
+ */
 export type PromptChanges = (
   measure: Parameters<typeof promptScores>[1],
   manner: string,
   set?: string,
 ) => MeanDifference | null;
 
-/** Compares the evaluations at two iterations prompt by prompt, from their records. Raises RunError, when asked, for records that cannot be read. */
+/**
+ * Compares the evaluations at two iterations over their prompts. Reads records lazily, and then raises RunError for
+ * unreadable ones.
+ */
 export function promptChangesBetween(paths: RunPaths, from: number, to: number): PromptChanges {
   const known = new Map<string, readonly ReturnType<typeof promptScores>[]>();
   return (measure, manner, set) => {

@@ -1,17 +1,17 @@
-/** Formats numbers for reports, on a terminal and on a page alike. */
+/** Formats numbers for reports, on a terminal or on a page. */
 import { showEstimate, type Estimate } from '../../core/estimate.js';
 import type { Speed } from '../metrics.js';
 import type { BeforeAfter, HeldOut, HeldOutNumber, HeldOutScale } from './read.js';
 
-/** What stands for a held-out mean, NaN, where no answer got a score. */
+/** Shown for a held-out mean that is NaN, because no answer has a score. */
 export const UNSCORED = '– (unscored)';
 
-/** A held-out mean with its error, or that it has no score. */
+/** A held-out mean with its error, or `UNSCORED`. */
 export function showHeldOut(estimate: Estimate): string {
   return Number.isNaN(estimate.mean) ? UNSCORED : showEstimate(estimate);
 }
 
-/** With its sign; zero gets `+`, and NaN, where there is nothing to subtract, a dash. */
+/** A value with its sign. Zero gets `+`, and NaN becomes a dash. */
 export function signed(value: number, digits = 3): string {
   if (Number.isNaN(value)) return '–';
   return `${value >= 0 ? '+' : ''}${value.toFixed(digits)}`;
@@ -30,7 +30,7 @@ export function showSpeed({ unit, value }: Speed): string {
 /** Below this, four decimals leave a loss too few digits. */
 const SMALL_LOSS = 0.001;
 
-/** A loss: four decimals, or three significant digits if it is small, as errors of pictures are. */
+/** A loss with four decimals, or with three significant digits if it is small, like the errors of images. */
 export function showLoss(value: number): string {
   const size = Math.abs(value);
   return size > 0 && size < SMALL_LOSS ? value.toExponential(2) : value.toFixed(4);
@@ -41,15 +41,15 @@ export function signedLoss(value: number): string {
   return `${value >= 0 ? '+' : ''}${showLoss(value)}`;
 }
 
-/** What a held-out number means: `viescore, 0 to 10`, `loss, lower is better`. */
+/** The scale of a held-out number: `viescore, 0 to 10`, `loss, lower is better`. */
 export function showScale({ label, most }: HeldOutScale): string {
   return most === null ? `${label}, lower is better` : `${label}, 0 to ${most}`;
 }
 
 export interface HeldOutRow {
-  /** `reward, sampled`; for a single set `<set>, greedy`. */
+  /** `reward, sampled`. For a single set `<set>, greedy`. */
   readonly label: string;
-  /** Whether it is for one of the sets that the rows above cover together. */
+  /** Whether the row is for one of several sets. */
   readonly of_set: boolean;
   /** Null if there is none. */
   readonly before: string | null;
@@ -80,7 +80,10 @@ export function heldOutRows({
   return [...rows, ...partRows, lossRow].filter(({ before, after }) => before !== null || after !== null);
 }
 
-/** The difference prompt by prompt with its error, or that of the means where only these are known; null for a single evaluation. */
+/**
+ * The paired difference over prompts with its error, or the difference of the means if only these are known. Null for a
+ * single evaluation.
+ */
 export function showChange({ before, after, change }: HeldOutNumber): string | null {
   if (change !== undefined) return signedEstimate(change);
   return before === null || after === null ? null : signed(after.mean - before.mean);

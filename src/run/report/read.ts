@@ -1,4 +1,4 @@
-/** Reads a run's records into one structure. Needs no lock, so it works for a running run. */
+/** Reads a run's records into one structure. Needs no lock, so it also reads a run in progress. */
 import { existsSync } from 'node:fs';
 import { RunError } from '../../core/errors.js';
 import { measureScale, readMeasure, rewardScale } from '../../rewards/score/identity.js';
@@ -25,17 +25,17 @@ export interface BeforeAfter<T> {
 
 /** A held-out mean at the first and at the last evaluation. */
 export interface HeldOutNumber extends BeforeAfter<Estimate> {
-  /** The term of `validation.measure`; null for the reward. */
+  /** The term in `validation.measure`. Null for the reward. */
   readonly by: string | null;
   /**
-   * Null if the last evaluation measured it, as the run's settings say; else the scale that its records were scored by afterwards
-   * (`measureScale`).
+   * Null if the last evaluation measured it itself. Otherwise the scale (`measureScale`) by which its records were
+   * scored afterwards.
    */
   readonly identity: string | null;
   readonly manner: Manner;
-  /** The validation source; null for all of them together. */
+  /** The validation source. Null for all sources together. */
   readonly set: string | null;
-  /** From the first to the last, prompt by prompt; absent without records of single prompts. */
+  /** Paired change from first to last over prompts. Absent without records of single prompts. */
   readonly change?: MeanDifference;
 }
 
@@ -46,17 +46,20 @@ export interface HeldOutScale {
   readonly most: number | null;
 }
 
-/** Held-out evaluation before training and at the last evaluated iteration; `after` is null until there is a second one. */
+/**
+ * Held-out evaluation before training and at the last evaluated iteration. `after` is null until there is a second
+ * evaluation.
+ */
 export interface HeldOut extends BeforeAfter<number> {
   /** The metric of `before` and `after`: the sampled mean reward, or the held-out loss if there is no reward. */
   readonly metric: string | null;
-  /** What that metric means; null if there is none, or if the run's settings do not say. */
+  /** The scale of that metric. Null if there is none, or if the run's settings do not state it. */
   readonly scale: HeldOutScale | null;
   readonly iterations: BeforeAfter<number>;
-  /** Of all sources by the reward, then by each measure, then of each source by the reward. */
+  /** First by the reward over all sources, then by each measure, then by the reward for each source. */
   readonly numbers: readonly HeldOutNumber[];
   readonly loss: BeforeAfter<number>;
-  /** Means of the parts of the reward, `<term>/<part>`, sampled the same way as `metric`. */
+  /** Means of the reward's parts, `<term>/<part>`, in the sampling mode of `metric`. */
   readonly parts: Readonly<Record<string, BeforeAfter<number>>>;
 }
 
@@ -72,30 +75,30 @@ export interface RunReport {
   readonly training_loss: number | null;
   /** Some held-out answers, if answers are words. */
   readonly answers: readonly HeldOutAnswer[];
-  /** Means over all iterations, in seconds; null if nothing was recorded. */
+  /** Mean seconds over all iterations. Null if nothing was recorded. */
   readonly seconds_per_iteration: Readonly<Record<TimePart, number | null>>;
-  /** Of all iterations together (`speedOver`); null if nothing was counted. */
+  /** Speed over all iterations (`speedOver`). Null if nothing was counted. */
   readonly speed: Speed | null;
-  /** Episodes that no judge scored, by reason, over the whole run. */
+  /** Number of episodes without a score, by reason, over the whole run. */
   readonly unscored: Readonly<Record<string, number>>;
-  /** The latest exam of what scores the run; null where there is none. */
+  /** The latest exam of the run's reward. Null if there is none. */
   readonly exam: ExamSummary | null;
-  /** What was asked of that server; null where nothing was. */
+  /** Requests and tokens spent on a server. Null if there were none. */
   readonly spent: SpendingTotals | null;
-  /** Hack alarms in the order in which they were raised. */
+  /** Reward hacking alarms, in the order in which they were raised. */
   readonly alarms: readonly AlarmSpan[];
-  /** How many metrics were not finite numbers over the whole run. */
+  /** Number of metrics that were not finite, over the whole run. */
   readonly non_finite: number;
-  /** How many of the evaluated held-out samples were found in the training data when the run began. */
+  /** Number of evaluated held-out samples that were also in the training data when the run began. */
   readonly in_training: number;
-  /** The best of the checkpoints, where `checkpoint.keep_best` says by what. */
-  /** Settings that decide the result and changed on the way. */
+  /** Result-affecting settings that changed during the run. */
   readonly changed_settings: readonly ChangedSetting[];
+  /** The best checkpoint, if `checkpoint.keep_best` names its metric. */
   readonly best_checkpoint: BestCheckpoint | null;
   readonly paths: { readonly run: string; readonly curve: string | null; readonly contact_sheet: string | null };
 }
 
-/** The parts of an iteration's time. */
+/** Parts of an iteration's time. */
 export const TIME_SHARES = ['rollout', 'render', 'judge', 'exchange', 'reference', 'update', 'other'] as const;
 export const TIME_PARTS = ['total', ...TIME_SHARES] as const;
 export type TimePart = (typeof TIME_PARTS)[number];
@@ -108,8 +111,8 @@ export const LOSS = 'validation/loss';
 const LAST_ITERATIONS = 10;
 
 /**
- * Reads a run; `lines`, its metrics, are read if not given, and may end at an iteration. Raises RunError when there is no run or its records are not
- * readable.
+ * Reads a run. `lines` are its metrics, read if not given. They may end at an iteration. Raises RunError when there is
+ * no run or its records are unreadable.
  */
 export function readRun(paths: RunPaths, lines?: readonly MetricsLine[]): RunReport {
   const record = readRecord(paths);
@@ -157,7 +160,7 @@ function summarize(
   };
 }
 
-/** Adds what changed prompt by prompt between the first and the last evaluation. */
+/** Adds the paired changes over prompts between the first and the last evaluation. */
 function withChanges(paths: RunPaths, found: HeldOut): HeldOut {
   const { before, after } = found.iterations;
   if (before === null || after === null) return found;
@@ -173,19 +176,22 @@ function withChanges(paths: RunPaths, found: HeldOut): HeldOut {
 
 type Both = <T>(read: (metrics: Metrics) => T | null) => BeforeAfter<T>;
 
-/** `<term>/<part>`, which follows the manner of sampling. */
+/** `<term>/<part>`, which follows the sampling mode in a metric's name. */
 const PART = /^[^/]+\/[^/]+$/;
-/** Suffix of a term's value on the scale from 0 to 1, recorded beside its native value. */
+/** Suffix of a term's value scaled to 0 to 1, which is recorded beside its native value. */
 const SCALED = '/normalised';
 
-/** Facts about evaluations that a run's lines do not have. */
+/** Facts about evaluations that are not in a run's lines. */
 export interface HeldOutSources {
-  /** Reads the run's settings as they were recorded. */
+  /** Reads the run's recorded settings. */
   readonly read?: ReadSettings;
   readonly rescored?: readonly RescoredMeasure[];
 }
 
-/** The evaluations among the given lines: before and after over all lines, or over those that have one. */
+/**
+ * Summarizes the evaluations among the given lines: first and last over all lines, or over the lines that have a
+ * number.
+ */
 export function summarizeHeldOut(lines: readonly MetricsLine[], { read, rescored = [] }: HeldOutSources = {}): HeldOut {
   const evaluated = lines.filter(isEvaluated);
   const first = evaluated.at(0);
@@ -233,8 +239,9 @@ function scaleOf(metric: string, read: ReadSettings | undefined): HeldOutScale |
 }
 
 /**
- * A run that was given a measure midway has the last evaluation by it and, from its records, the first: these are the same measure if the run's
- * settings name it with the same fields. `ended`: whether there is more than one evaluation.
+ * Merges numbers of evaluations with rescored numbers.
+ * A run that got a measure midway has the last evaluation by it and, from its records, the first. These are the same
+ * measure if the settings name it with the same fields. `ended` means that there is more than one evaluation.
  */
 function merged(
   own: readonly HeldOutNumber[],
@@ -250,7 +257,7 @@ function merged(
   const filled = own.map((one): HeldOutNumber => {
     const other = again.find((each) => isSame(one, each));
     if (other === undefined) return one;
-    // Where to find the scores of the last evaluation.
+    // Selects the source of the last evaluation's scores.
     const identity = (ended ? one.after : one.before) === null ? other.identity : null;
     return { ...one, identity, before: one.before ?? other.before, after: one.after ?? other.after };
   });
@@ -266,7 +273,7 @@ function sorted(numbers: readonly HeldOutNumber[]): HeldOutNumber[] {
   return [...numbers].sort((a, b) => rank(a) - rank(b) || place(a) - place(b) || manner(a) - manner(b));
 }
 
-/** A number over all sources; undefined if there is none. */
+/** A number over all sources. Undefined if there is none. */
 export function heldOutNumber(
   { numbers }: Pick<HeldOut, 'numbers'>,
   manner: Manner,
@@ -275,7 +282,7 @@ export function heldOutNumber(
   return numbers.find((one) => one.manner === manner && one.by === by && one.set === null);
 }
 
-/** The number that the headline shows, with its error; undefined for a loss. */
+/** The number in the headline, with its error. Undefined for a loss. */
 export function headlineNumber(heldout: HeldOut): HeldOutNumber | undefined {
   const found = parseMetric(heldout.metric ?? '');
   return found === null ? undefined : heldOutNumber(heldout, found.manner);
@@ -293,7 +300,7 @@ function heldOutParts(metric: string, names: readonly string[], both: Both): Hel
 
 function estimate(metrics: Metrics, prefix: string): Estimate | null {
   const value = metrics[`${prefix}/mean`];
-  // One scored answer has no standard error, and none has no mean either.
+  // A single scored answer has no standard error. Without any, there is no mean either.
   const stderr = metrics[`${prefix}/stderr`] ?? NaN;
   return value === undefined ? null : { mean: value, stderr: Number.isNaN(stderr) ? null : stderr };
 }
@@ -326,7 +333,7 @@ function mean(lines: readonly MetricsLine[], name: string): number | null {
 function sumByPrefix(lines: readonly MetricsLine[], prefix: string): Record<string, number> {
   const sums: Record<string, number> = {};
   for (const line of lines) {
-    // Lists of entries would take most of the time of reading a long run.
+    // Object.entries would take most of the time of reading a long run.
     for (const name in line.metrics) {
       if (!name.startsWith(prefix)) continue;
       const reason = name.slice(prefix.length);

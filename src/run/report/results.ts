@@ -1,4 +1,4 @@
-/** The result table of an experiment: its runs' held-out numbers, averaged over seeds, best cell first. */
+/** The result table of an experiment: held-out numbers of its runs, averaged over seeds, best cell first. */
 import { meanDifference, showEstimate, significanceOf, type MeanDifference } from '../../core/estimate.js';
 import { spreadOf, type Spread } from '../../core/statistics.js';
 import { termName } from '../../rewards/score/choice.js';
@@ -10,25 +10,28 @@ import { parseMetric, type Manner } from '../metric_names.js';
 import { showScale, signedEstimate } from './numbers.js';
 import { heldOutNumber, type BeforeAfter, type HeldOutNumber, type HeldOutScale, type RunReport } from './read.js';
 
-/** The axis that is averaged over. */
+/** The axis over which numbers are averaged. */
 const SEED_AXIS = 'seed';
 
-/** One run of the experiment. The report is null if there is nothing to read yet. */
+/** A run of the experiment. The report is null if there is nothing to read yet. */
 export interface ResultRun {
   readonly run_name: string;
   readonly axes: Readonly<Record<string, string>>;
   /** Its outcome, as in a sweep. */
   readonly outcome: string;
   readonly report: Pick<RunReport, 'heldout' | 'iteration'> | null;
-  /** Reads its settings; null if they are unknown. */
+  /** Reads its settings. Null if they are unknown. */
   readonly settings: ReadSettings | null;
-  /** The scores of its last evaluation, prompt by prompt; absent if they are not needed. See `promptScores`. */
+  /** The scores of its last evaluation by prompt. Absent if not needed. See `promptScores`. */
   readonly prompts?: (measure: Parameters<typeof promptScores>[1]) => ReturnType<typeof promptScores>;
 }
 
-/** A mean of differences between runs of the same seed, or prompt by prompt within a single pair of runs. `stderr` is null for a single pair. */
+/**
+ * A mean of differences between runs of the same seed, or over the prompts of a single pair of runs. `stderr` is null
+ * for a single pair.
+ */
 export interface PairedDifference extends MeanDifference {
-  /** What the pairs are; default: seeds. */
+  /** The kind of pairs. Default: seeds. */
   readonly over?: 'prompts';
 }
 
@@ -36,17 +39,20 @@ export interface PairedDifference extends MeanDifference {
 export interface CellNumber {
   readonly before: Spread | null;
   readonly after: Spread | null;
-  /** Difference from the baseline cell or, in an experiment without a baseline, from the best; null if there is none, or no seed that both have. */
+  /**
+   * Difference from the baseline cell, or from the best cell if there is no baseline. Null without such a cell or
+   * without common seeds.
+   */
   readonly difference: PairedDifference | null;
 }
 
 export interface ResultCell extends CellNumber {
-  /** Without the seed. */
+  /** The cell's axes without the seed. */
   readonly axes: Readonly<Record<string, string>>;
   readonly is_baseline: boolean;
   /** The other measures, in the order of `Results.measures` after the first. */
   readonly also: readonly CellNumber[];
-  /** Name of its held-out reward; null if unknown. */
+  /** Name of its held-out reward. Null if unknown. */
   readonly reward: string | null;
   readonly runs: readonly {
     readonly run_name: string;
@@ -60,29 +66,32 @@ export interface ResultCell extends CellNumber {
 
 export interface Results {
   readonly experiment: string;
-  /** The metric of the table; null while no run was evaluated. */
+  /** The metric of the table. Null until a run is evaluated. */
   readonly metric: string | null;
-  /** What that metric means; null if unknown, or not the same in all cells. */
+  /** The scale of that metric. Null if unknown, or if cells differ. */
   readonly scale: HeldOutScale | null;
   readonly less_is_better: boolean;
-  /** The measures that cells are compared by instead of their rewards; the first decides the order. Empty if they are compared by the reward. */
+  /**
+   * The measures by which cells are compared instead of by their rewards. The first determines the order. Empty if
+   * cells are compared by the reward.
+   */
   readonly measures: readonly string[];
-  /** Why cells are neither ordered nor compared, and what to do; null if they are. */
+  /** Why cells are neither ordered nor compared, and what to do. Null if they are. */
   readonly incomparable: string | null;
   /** Finished runs that lack the first measure. */
   readonly unmeasured: readonly string[];
-  /** The first measure in the form that `editrl rescore RUN --measure` takes; null if there is none. */
+  /** The first measure as an argument of `editrl rescore RUN --measure`. Null if there is none. */
   readonly measure_argument: string | null;
   /** Why there are no differences by the further measures. */
   readonly also_incomparable: readonly string[];
-  /** Runs of the best cell whose greedy answers became worse, if the table shows sampled ones. */
+  /** Runs of the best cell whose greedy answers became worse, if the table shows sampled answers. */
   readonly greedy_fell: readonly string[];
   readonly baseline: Readonly<Record<string, string>> | null;
-  /** Best first, cells without a number last; in the order of the matrix if they cannot be compared. */
+  /** Best first, cells without a number last. In the order of the matrix if cells cannot be compared. */
   readonly cells: readonly ResultCell[];
 }
 
-/** The metrics that a table may show; the first one that any run has is used. */
+/** Candidates for the metric of the table. The first one that any run has is used. */
 const METRICS: readonly { readonly name: string; readonly lessIsBetter: boolean }[] = [
   { name: 'validation/sampled/mean', lessIsBetter: false },
   { name: 'validation/greedy/mean', lessIsBetter: false },
@@ -94,18 +103,18 @@ interface Column {
   readonly metric: string;
   readonly scale: HeldOutScale | null;
   readonly lessIsBetter: boolean;
-  /** The manner in which it was sampled; null for a loss. */
+  /** The sampling mode. Null for a loss. */
   readonly manner: string | null;
   readonly of: (run: ResultRun) => BeforeAfter<number> | null;
-  /** The same number of greedy answers; null if there is none. */
+  /** The same number for greedy answers. Null if there is none. */
   readonly greedyOf: (run: ResultRun) => HeldOutNumber | null;
-  /** Why the cells' numbers do not measure the same thing; null if they do. */
+  /** Why the cells' numbers do not measure the same thing. Null if they do. */
   readonly incomparable: string | null;
-  /** The measure to read a run's per-prompt scores by; null for the reward. */
+  /** The measure for a run's per-prompt scores. Null for the reward. */
   readonly measureOf: (run: ResultRun) => Parameters<typeof promptScores>[1];
 }
 
-/** Makes the table. Only finished runs count: half a training is not a result. `measure`: what the experiment says cells are compared by. */
+/** Makes the table. Only finished runs count. `measure` lists the measures by which the experiment compares cells. */
 export function tabulate(
   experiment: string,
   runs: readonly ResultRun[],
@@ -124,7 +133,7 @@ export function tabulate(
     groups.set(key, [...(groups.get(key) ?? []), run]);
   }
   const byAxes = new Map(runs.map((run) => [keyOf(run.axes), run]));
-  /** The baseline's run that differs from the given run only in what the baseline names. */
+  /** The baseline run that has the same values on all other axes as the given run. */
   const partner = (run: ResultRun): ResultRun | undefined =>
     base === null ? undefined : byAxes.get(keyOf({ ...run.axes, ...base }));
   const numberOf = (members: readonly ResultRun[], column: Column | undefined): CellNumber => {
@@ -159,7 +168,7 @@ export function tabulate(
   const isRanked = incomparable === null && (cells[0]?.after ?? null) !== null;
   const best = isRanked ? (membersOf.get(cells[0]) ?? []) : [];
   const bestBySeed = new Map(best.map((run) => [run.axes[SEED_AXIS] ?? null, run]));
-  /** Without a baseline, a cell with its difference from the best one. */
+  /** Adds a cell's difference from the best one if there is no baseline. */
   const compared = (cell: ResultCell): ResultCell => {
     if (base !== null || best.length === 0 || cell === cells[0] || first === undefined) return cell;
     const pairs = (membersOf.get(cell) ?? []).map((run) => [run, bestBySeed.get(run.axes[SEED_AXIS] ?? null)] as const);
@@ -188,7 +197,7 @@ export function tabulate(
   };
 }
 
-/** A term as a shell argument: its name if its fields are the defaults, else JSON. */
+/** A term as a shell argument: its name if all its fields have defaults, else JSON. */
 function argumentOf(term: MeasureTerm): string {
   const plain = measureTerms.safeParse([{ name: term.name }]);
   if (plain.success && measureIdentity(plain.data[0]) === measureIdentity(term)) return term.name;
@@ -199,7 +208,7 @@ function measureIdentity(term: MeasureTerm): string {
   return measureScale(term, () => null).identity;
 }
 
-/** The column of the reward or the loss; empty if no run was evaluated. */
+/** The column of the reward or the loss. Empty if no run was evaluated. */
 function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]): Column[] {
   const metric = METRICS.find(({ name }) => finished.some((run) => run.report?.heldout.metric === name));
   if (metric === undefined) return [];
@@ -219,7 +228,7 @@ function rewardColumn(finished: readonly ResultRun[], runs: readonly ResultRun[]
   ];
 }
 
-/** The column of a measure, sampled if any run has it so. */
+/** The column of a measure. Uses sampled answers if any run has them. */
 function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: readonly ResultRun[]): Column {
   const found = ({ report, settings }: ResultRun, wanted: Manner): HeldOutNumber | null => {
     const numbers = report === null || settings === null ? [] : measuredBy(term, report.heldout.numbers, settings);
@@ -245,7 +254,7 @@ function measureColumn(term: MeasureTerm, finished: readonly ResultRun[], runs: 
   };
 }
 
-/** Whether a number became worse by more than noise usually gives. */
+/** Whether a number became worse by more than the usual noise. */
 function fell(change: HeldOutNumber | null): boolean {
   const [before, after] = [change?.before ?? null, change?.after ?? null];
   if (change === null || before === null || after === null) return false;
@@ -254,13 +263,13 @@ function fell(change: HeldOutNumber | null): boolean {
   return difference.mean < 0 && significanceOf(difference) === 'clear';
 }
 
-/** A measure that asks the run's judge is not the same number under another judge. */
+/** Why a measure that uses the run's judge differs between runs: another judge makes it another number. */
 function whyJudgesDiffer(term: MeasureTerm, runs: readonly ResultRun[]): string | null {
   if (new Set(knownSettings(runs).map((read) => measureScale(term, read).identity)).size < 2) return null;
   return `not compared: '${termName(term)}' uses each run's own judge, which differs between cells (reward.model, reward.prompts); choose a measure without a judge, or one with its own judge`;
 }
 
-/** Numbers of different rewards cannot be compared. */
+/** Why rewards differ between runs. Numbers of different rewards cannot be compared. */
 function whyRewardsDiffer(runs: readonly ResultRun[]): string | null {
   const known = knownSettings(runs);
   const scales = new Map(
@@ -276,7 +285,7 @@ function knownSettings(runs: readonly ResultRun[]): ReadSettings[] {
   return runs.flatMap(({ settings }) => (settings === null ? [] : [settings]));
 }
 
-/** An example of a term for a message: one that a cell is trained on and that needs no fields. */
+/** An example of a term for a message: one that a cell trains on and that needs no fields. */
 function exampleOf(known: readonly ReadSettings[]): string {
   const modes = known.flatMap((read) => {
     const mode = read('reward.mode');
@@ -300,7 +309,7 @@ function valueOf(run: ResultRun, column: Column | undefined): ResultCell['runs']
   };
 }
 
-/** Over seeds; for a single pair of runs prompt by prompt, if both have the same prompts. */
+/** The difference over seeds, or over prompts for a single pair of runs with the same prompts. */
 function differenceOf(
   pairs: readonly (readonly [own: ResultRun, base: ResultRun | undefined])[],
   column: Column,
@@ -334,19 +343,19 @@ function finite(values: readonly (number | null)[]): number[] {
   return values.filter((value) => value !== null && Number.isFinite(value)) as number[];
 }
 
-/** Spread of the finite values; null if there are none. */
+/** Spread of the finite values. Null if there are none. */
 function spread(all: readonly (number | null)[]): Spread | null {
   return spreadOf(finite(all));
 }
 
-/** Differences between runs that share their seed, so that the seed's effect cancels out. */
+/** Differences between runs with the same seed, which cancels the seed's effect. */
 function paired(pairs: readonly (readonly [own: number | null, base: number | null])[]): PairedDifference | null {
   const over = spread(pairs.map(([own, base]) => (own === null || base === null ? null : own - base)));
   if (over === null) return null;
   return { mean: over.mean, stderr: over.std === null ? null : over.std / Math.sqrt(over.n), n: over.n };
 }
 
-/** Best first; ties and cells without a number keep their order. */
+/** Best first. Ties and cells without a number keep their order. */
 function sorted(cells: readonly ResultCell[], lessIsBetter: boolean): ResultCell[] {
   const worst = lessIsBetter ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
   const value = (cell: ResultCell): number => cell.after?.mean ?? worst;
@@ -356,14 +365,17 @@ function sorted(cells: readonly ResultCell[], lessIsBetter: boolean): ResultCell
   });
 }
 
-/** Which cell came out best, and by how much. */
+/** The best cell and its margin. */
 export interface Verdict {
   readonly winner: ResultCell;
-  /** The cell it is compared with: its baseline, or the second best if there is no baseline or the winner is it; null if there is no other cell. */
+  /**
+   * The cell it is compared with: its baseline, or the second best if there is no baseline or the winner is the
+   * baseline. Null if there is no other cell.
+   */
   readonly against: ResultCell | null;
   /** Whether `against` is the winner's baseline. */
   readonly to_baseline: boolean;
-  /** Over the seeds that both have; null if they share none. */
+  /** Difference over common seeds. Null if there are none. */
   readonly difference: PairedDifference | null;
 }
 
@@ -376,7 +388,7 @@ export function verdictOf(results: Pick<Results, 'cells' | 'baseline' | 'incompa
   const toBaseline = baseline !== null && baseline !== winner && baseline.after !== null;
   const against = toBaseline ? baseline : (second ?? null);
   if (against === null) return { winner, against, to_baseline: false, difference: null };
-  // A single seed's difference is already known prompt by prompt.
+  // A single seed's difference is already known over prompts.
   if (toBaseline) return { winner, against, to_baseline: true, difference: winner.difference };
   const own = results.baseline === null || baselineOf(against, results) === winner ? against.difference : null;
   if (own !== null) return { winner, against, to_baseline: false, difference: { ...own, mean: -own.mean } };
@@ -386,8 +398,8 @@ export function verdictOf(results: Pick<Results, 'cells' | 'baseline' | 'incompa
 }
 
 /**
- * The cell that a cell is compared with: it differs only in what the baseline names, which may be just some of the axes. Returns the cell itself if
- * it is a baseline; null if there is none.
+ * The baseline of a cell. It differs only in the axes that the experiment's baseline names. Returns the cell itself if
+ * it is a baseline, and null if there is none.
  */
 export function baselineOf(
   { axes }: Pick<ResultCell, 'axes'>,
@@ -398,7 +410,7 @@ export function baselineOf(
   return cells.find((cell) => keyOf(cell.axes) === wanted) ?? null;
 }
 
-/** `kl 3e-4, lr base`; the experiment's name if its only axis is the seed. */
+/** A cell's name, such as `kl 3e-4, lr base`. The experiment's name if its only axis is the seed. */
 export function cellName({ axes }: Pick<ResultCell, 'axes'>, experiment: string): string {
   const names = Object.entries(axes).map(([axis, value]) => `${axis} ${value}`);
   return names.length === 0 ? experiment : names.join(', ');

@@ -1,18 +1,21 @@
 /**
- * SVG to PNG with text, on machines without fonts too: the font is shipped with this program (Arimo: as wide as Arial and Helvetica, maintained, and
- * TrueType, which sharp's text engine reads).
+ * Renders SVG with text as PNG, also on machines without fonts. The package includes the font Arimo: as wide as Arial
+ * and Helvetica, maintained, and TrueType, which sharp's text engine needs.
  */
 import { createRequire } from 'node:module';
 import sharp, { type OverlayOptions } from 'sharp';
 
-/** The font of all text in pictures, and its colors. */
+/** The font of all text in images, and its colors. */
 export const FONT = 'Arimo';
 export const INK = '#22272e';
 export const MUTED = '#5b6570';
 
 let loaded: Promise<void> | null = null;
 
-/** Makes the font known to this process. A font file that sharp has drawn text with stays known to fontconfig, which its SVG reader uses too. */
+/**
+ * Makes the font available to this process. After sharp has drawn text with a font file, fontconfig and therefore the
+ * SVG renderer know it, too.
+ */
 export function loadFont(): Promise<void> {
   return (loaded ??= (async () => {
     const { resolve } = createRequire(import.meta.url);
@@ -32,7 +35,7 @@ export async function svgToPng(svg: string, scale: number): Promise<Uint8Array> 
     .toBuffer();
 }
 
-/** Escapes text as the content of an SVG element or of Pango markup. Neither allows control characters. */
+/** Escapes text for SVG elements and Pango markup, which allow no control characters. */
 export function escapeMarkup(text: string): string {
   const entities: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;' };
   return text.replace(/\p{Cc}+/gu, ' ').replace(/[&<>]/g, (character) => entities[character]);
@@ -40,7 +43,7 @@ export function escapeMarkup(text: string): string {
 
 const MARGIN = 28;
 
-/** A PNG as wide as `svg`, and higher by its caption; one without words adds nothing. The font is loaded. */
+/** A PNG as wide as `svg`. A caption adds height. An empty one adds nothing. Loads the font. */
 export async function drawSheet(
   svg: string,
   overlays: readonly (OverlayOptions | Promise<OverlayOptions>)[],

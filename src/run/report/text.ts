@@ -1,4 +1,4 @@
-/** A run's report as a short table for a terminal. */
+/** Formats a run's report as a short table for a terminal. */
 import { showEstimate } from '../../core/estimate.js';
 import { printable } from '../../core/errors.js';
 import { alignColumns, formatTable, wrap, type Column } from '../../core/terminal.js';
@@ -12,7 +12,7 @@ import { examLines } from './exam.js';
 import { heldOutRows, showChange, showHeldOut, showLoss, showScale, showSpeed, signedLoss } from './numbers.js';
 import { headlineNumber, LOSS, type RunReport } from './read.js';
 
-/** The lines of the report without a final newline, at most `width` columns wide if they can be broken. */
+/** The report without a final newline. Lines that can be broken are at most `width` columns wide. */
 export function formatReport(report: RunReport, width = Infinity): string {
   const blocks = [
     wrap(`${report.run_name}: ${stateLine(report)}`, width),
@@ -38,7 +38,7 @@ function stateLine(report: RunReport): string {
 
 function heldOutTable({ heldout }: RunReport, width: number): string[] {
   const { scale, iterations } = heldout;
-  // The table's title names the scale: named in every row it would make the table too wide for a terminal.
+  // The table's title names the scale. Naming it in every row would make the table too wide for a terminal.
   const rows = heldOutRows({ ...heldout, scale: null }).map(({ label, of_set, before, after, change }) => [
     of_set ? `  ${label}` : label,
     before,
@@ -68,7 +68,7 @@ function headline({ heldout }: RunReport, width: number): string[] {
   const found = headlineNumber(heldout);
   const change = found === undefined ? signedLoss(after - before) : (showChange(found) ?? '');
   const over = found?.change === undefined ? '' : ` over ${found.change.n} prompts`;
-  // There is no change where one of both has no number.
+  // There is no change if either number is missing.
   const told = Number.isNaN(after - before) ? '' : ` (${change}${over})`;
   return wrap(`${name}: ${show(before)} → ${show(after)}${told}`, width);
 }
@@ -81,7 +81,7 @@ function training(report: RunReport, width: number): string[] {
   const time = report.seconds_per_iteration;
   if (time.total !== null) {
     const parts = Object.entries(time)
-      // Leaves out what takes no time, such as the exchange between processes when there is only one.
+      // Leaves out parts that take no time, such as the exchange between processes when there is only one.
       .filter(([part, value]) => part !== 'total' && (value ?? 0) >= 0.005)
       .map(([part, value]) => `${part} ${(value ?? 0).toFixed(2)}`);
     const split = parts.length === 0 ? '' : ` (${parts.join(', ')})`;
@@ -102,7 +102,7 @@ function training(report: RunReport, width: number): string[] {
   return alignColumns(rows, width);
 }
 
-/** How much of a text is shown on a line. */
+/** Maximum number of characters of an answer on a line. */
 const MOST_CHARACTERS = 160;
 
 function answers({ answers: shown }: RunReport, width: number): string[] {

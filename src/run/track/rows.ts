@@ -1,7 +1,8 @@
 /**
- * Follows `metrics.jsonl` row by row. A run that continues after a crash cuts the file back to its last checkpoint, and may then write different
- * numbers. A follower that has passed rows on therefore keeps marks, digests of the file's content up to a row, and continues from the last mark that
- * still holds. In the end, every row in the file has been passed on as it is there, under its own number.
+ * Follows `metrics.jsonl` row by row.
+ * A run that continues after a crash cuts the file back to its last checkpoint and may then write different numbers. So
+ * a follower keeps marks: digests of the file's content up to a row. It continues from the last mark that still
+ * matches. In the end, every row has been passed on with its current content and number.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -13,7 +14,7 @@ import { metricsOfLine } from '../metrics.js';
 import type { RunPaths } from '../paths.js';
 import type { RunAttempt } from '../record.js';
 
-/** What is recorded after a number of lines. */
+/** The state of the file after a number of lines. */
 export const markSchema = z.object({
   lines: z.int().min(0),
   bytes: z.int().min(0),
@@ -21,7 +22,7 @@ export const markSchema = z.object({
   digest: z.string(),
   /** Seconds of training so far. */
   runtime: z.number(),
-  /** When the last line was written, in seconds since 1970; 0 before the first. */
+  /** When the last line was written, in seconds since 1970. 0 before the first line. */
   at: z.number(),
   /** The attempt that wrote the last line. */
   attempt: z.int(),
@@ -35,13 +36,16 @@ export interface Row {
   /** Counted from 0. */
   readonly index: number;
   readonly iteration: number;
-  /** Includes numbers that are not finite. */
+  /** May contain numbers that are not finite. */
   readonly metrics: Readonly<Record<string, number>>;
   /** The state of the file up to this row. */
   readonly mark: RowMark;
 }
 
-/** Minimum distance between marks in rows, except for the last mark: this many rows are passed on again after a change. */
+/**
+ * Minimum number of rows between marks, except for the last one. After a change of the file, up to this many rows are
+ * passed on again.
+ */
 const SPACING = 500;
 
 export class RowFollower {
@@ -50,8 +54,8 @@ export class RowFollower {
   #at: RowMark = START_MARK;
 
   /**
-   * @param marks confirmed marks from when the file was followed before, ascending.
-   * @param attempts used to compute when a row was written: rows have their seconds, attempts their start.
+   * @param marks confirmed marks from earlier, ascending
+   * @param attempts starts of attempts, to compute when a row was written from its seconds
    */
   constructor(
     readonly path: string,
@@ -66,14 +70,14 @@ export class RowFollower {
     return this.#marks;
   }
 
-  /** Number of rows that were confirmed and are unchanged. */
+  /** Number of confirmed rows that are unchanged. */
   get confirmed(): number {
     return this.#marks.at(-1)?.lines ?? 0;
   }
 
   /**
-   * Returns some of the unconfirmed rows, in order; empty if there are none. After a change of the file they begin earlier than what was confirmed.
-   * Raises RunError for an invalid line.
+   * Returns some of the unconfirmed rows in order, or an empty list. If the file has changed, they may begin before
+   * confirmed rows. Raises RunError for an invalid line.
    */
   next(): Row[] {
     const found = this.#file.look(this.#at.bytes);
@@ -98,7 +102,7 @@ export class RowFollower {
     this.#file.close();
   }
 
-  /** The marks whose lines are still there, unchanged. */
+  /** The marks whose lines are unchanged. */
   #holding(log: LogReader): readonly RowMark[] {
     let [lines, bytes, digest] = [0, 0, ''];
     const holding: RowMark[] = [];
@@ -148,13 +152,13 @@ export interface OutputPlace {
 }
 
 export interface OutputLine {
-  /** ISO 8601 in UTC; '' if unknown. */
+  /** ISO 8601 in UTC. Empty if unknown. */
   readonly time: string;
   readonly level: string;
   readonly text: string;
 }
 
-/** The levels that the console shows; the log has more. */
+/** The levels that the console shows. The log has more. */
 const SHOWN: ReadonlySet<string> = new Set(['error', 'warn', 'info']);
 
 export class OutputFollower {
@@ -162,7 +166,7 @@ export class OutputFollower {
 
   constructor(private readonly paths: RunPaths) {}
 
-  /** Some lines after a position, and the position after them; empty if nothing was added. */
+  /** Some lines after a position, and the position after them. Empty if nothing was added. */
   next({ attempt, bytes }: OutputPlace): { readonly lines: readonly OutputLine[]; readonly place: OutputPlace } {
     const path = this.paths.rankLog(attempt, 0);
     if (this.#file?.path !== path) {
@@ -185,7 +189,7 @@ export class OutputFollower {
   }
 }
 
-/** A line that is not an entry was torn by a crash, and is not shown. */
+/** Lines of a log entry. A line that a crash has torn is skipped. */
 function linesOf(entry: string): OutputLine[] {
   let value: unknown;
   try {

@@ -1,4 +1,4 @@
-/** What all destinations of a run share: messages, the check that the run is still there, and what other machines may see of it. */
+/** Code that all tracking destinations share: messages, the check that the run still exists, and redaction. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { promisify } from 'node:util';
@@ -6,21 +6,21 @@ import { RunError } from '../../core/errors.js';
 import { redactor, type Redact } from '../../core/http/key.js';
 import type { RunPaths } from '../paths.js';
 
-/** Receives messages about tracking; those that a person should act on are warnings. */
+/** Receives messages about tracking. Messages that need action are warnings. */
 export type Say = (line: string, level: 'info' | 'warn') => void;
 
-/** Raises RunError for a run directory that was removed or moved away: writing derived files must not recreate it. */
+/** Raises RunError if the run directory was removed or moved. Writing derived files must not recreate it. */
 export function requireRun(paths: RunPaths): void {
   if (existsSync(paths.record)) return;
   throw new RunError('the run directory was removed', { where: paths.dir, next: 'Tracking stops.' });
 }
 
-/** Variables that hold a key by their name, such as HF_TOKEN. */
+/** Names of variables that contain a secret, such as HF_TOKEN. */
 const SECRET_NAME = /(?:KEY|TOKEN|SECRET|PASSWORD)$/i;
 /** Settings that name such a variable: `api_key_env`, `token_env`. */
 const NAMES_VARIABLE = /_env$/;
 
-/** Replaces the secrets that the settings name, those of the environment, those of `launch.env`, and `others`. */
+/** Redacts the secrets that the settings name, those in the environment and in `launch.env`, and `others`. */
 export function redactorOfRun(
   settings: Readonly<Record<string, unknown>>,
   env: NodeJS.ProcessEnv,
@@ -42,7 +42,10 @@ function namedVariables(value: unknown): string[] {
   );
 }
 
-/** Leaves out the environment of a trainer, which may contain secrets, passwords in addresses, and what `redact` hides. */
+/**
+ * The settings without a trainer's environment, which may contain secrets, and without passwords in addresses. Also
+ * redacts with `redact`.
+ */
 export function shownSettings(
   settings: Readonly<Record<string, unknown>>,
   redact: Redact = (text) => text,
@@ -59,18 +62,18 @@ function withTexts(value: unknown, change: Redact): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withTexts(item, change)]));
 }
 
-/** Removes names and passwords from the addresses in a text. */
+/** Removes user names and passwords from addresses in a text. */
 export function withoutPassword(text: string): string {
   return text.replace(/(\/\/)[^/@\s]*@/g, '$1');
 }
 
 export interface CodeRevision {
   readonly commit: string;
-  /** The repository's server, without names and passwords; null if there is none. */
+  /** The repository's address, without user names and passwords. Null if there is none. */
   readonly repository: string | null;
 }
 
-/** Revision of the folder that this program is in; null if it is not under version control, or git is not installed. */
+/** Revision of this program's folder. Null without version control or without git. */
 export async function codeRevision(folder = import.meta.dirname): Promise<CodeRevision | null> {
   const commit = await git(folder, 'rev-parse', 'HEAD');
   if (commit === null) return null;

@@ -1,4 +1,7 @@
-/** What is shown of a run's episodes elsewhere: some of each iteration that keeps images and of each held-out evaluation, as a table with pictures. */
+/**
+ * Episodes for tracking pages: some of each iteration that keeps images and of each held-out evaluation, as a table
+ * with images.
+ */
 import { closeSync, existsSync, readSync } from 'node:fs';
 import { openPlain, readPlain } from '../../core/plain_file.js';
 import { printable } from '../../core/errors.js';
@@ -7,17 +10,17 @@ import { parseHeldOutKey } from '../episodes.js';
 import { readLines } from '../journal.js';
 import type { RunPaths } from '../paths.js';
 
-/** Longer texts are cut: a table is for looking at, and the run directory has the whole text. */
+/** Longer texts are cut. The run directory has the whole text. */
 const LONGEST_TEXT = 2000;
 const LONGEST_CAPTION = 300;
 
-/** The kinds of pictures that an episode may have. */
+/** The kinds of images that an episode may have. */
 export const PICTURES = ['source', 'edited', 'truth'] as const;
 export type PictureKind = (typeof PICTURES)[number];
 
 export type Episode = Readonly<Record<string, unknown>>;
 
-/** Episodes of one kind of an iteration. */
+/** Episodes of one kind and iteration. */
 export interface ShownEpisodes {
   readonly title: 'episodes' | 'validation';
   readonly iteration: number;
@@ -25,24 +28,24 @@ export interface ShownEpisodes {
   readonly episodes: readonly Episode[];
 }
 
-/** A picture in `media/`. */
+/** An image in `media/`. */
 export interface ShownPicture {
   /** SHA-256 of its file. */
   readonly digest: string;
   readonly width: number;
   readonly height: number;
-  /** Its PNG file; null if it is gone by now. */
+  /** Reads its PNG file. Null if it no longer exists. */
   readonly read: () => Uint8Array | null;
 }
 
 export type Cell = string | number | null | ShownPicture;
 
-/** Stands for a picture that an episode names, and that is not there. */
+/** Replaces an image that an episode names but that no longer exists. */
 export const GONE = 'image not available';
 
 /**
- * What is shown of an iteration: its episodes if their images were kept, and its held-out evaluation; at most `most` of each. Raises RunError for an
- * invalid file of episodes.
+ * Episodes of an iteration: the training episodes if their images were kept, and the held-out evaluation, at most
+ * `most` of each. Raises RunError for an invalid file of episodes.
  */
 export function shownEpisodes(paths: RunPaths, iteration: number, most: number): ShownEpisodes[] {
   if (most === 0) return [];
@@ -55,13 +58,16 @@ export function shownEpisodes(paths: RunPaths, iteration: number, most: number):
   return all.filter(({ episodes }) => episodes.length > 0);
 }
 
-/** Whether the first episode of a file names a picture: most iterations keep none, and their files are not read. */
+/**
+ * Whether the first episode of a file names an image. Most iterations keep no images, and their files are then not
+ * read.
+ */
 function keepsPictures(path: string): boolean {
   const [first] = withLog(path, [], (log) => log.piece(0, 1));
   return first !== undefined && PICTURES.some((kind) => first.text.includes(`"${kind}":`));
 }
 
-/** At most `most` episodes of a file, spread over it; none if there is no file. */
+/** At most `most` episodes, evenly spread over a file. Empty without a file. */
 function spread(path: string, most: number): Episode[] {
   if (!existsSync(path)) return [];
   const all = readLines(path);
@@ -69,7 +75,7 @@ function spread(path: string, most: number): Episode[] {
   return Array.from({ length: shown }, (_, i) => all[Math.floor((i * all.length) / shown)]);
 }
 
-/** Columns, and one row per episode. A column that no episode has something for is left out, where it is a part of rewards, a label or a picture. */
+/** Columns, and one row per episode. Leaves out reward parts, labels and images if no episode has them. */
 export function episodeTable(
   paths: RunPaths,
   { iteration, episodes }: ShownEpisodes,
@@ -107,7 +113,7 @@ export function episodeTable(
   };
 }
 
-/** Null for anything that is not the name of a PNG that is there: nothing else may become a path. */
+/** Null unless `digest` names an existing PNG. Nothing else may become a path. */
 export function imageOf(paths: RunPaths, digest: unknown): ShownPicture | null {
   if (typeof digest !== 'string' || !/^[0-9a-f]{64}$/.test(digest)) return null;
   const path = paths.media(digest);
@@ -115,14 +121,14 @@ export function imageOf(paths: RunPaths, digest: unknown): ShownPicture | null {
   return size === null ? null : { digest, ...size, read: () => readPlain(path) };
 }
 
-/** The outcome and the instruction, for under a picture. */
+/** The caption of an image: outcome and instruction. */
 export function captionOf(episode: Episode): string {
   const { kind, value } = outcomeOf(episode);
   const score = kind === 'scored' && typeof value === 'number' ? value.toFixed(2) : words(kind);
   return `${score}  ${words(episode['instruction']) ?? ''}`.slice(0, LONGEST_CAPTION);
 }
 
-/** The size in its header; null if it is gone or not a PNG. */
+/** The size in its header. Null if it is missing or not a PNG. */
 function sizeOfPng(path: string): { readonly width: number; readonly height: number } | null {
   const file = openPlain(path);
   if (file === null) return null;

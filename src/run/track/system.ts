@@ -1,4 +1,7 @@
-/** Records the machine's load during a run in `track/system.jsonl`: a line every few seconds, under the names that W&B charts. */
+/**
+ * Records the machine's load during a run in `track/system.jsonl`: one line every few seconds, with the names that W&B
+ * charts.
+ */
 import { execFile } from 'node:child_process';
 import { appendFileSync, mkdirSync, readFileSync } from 'node:fs';
 import { cpus, freemem, totalmem, type CpuInfo } from 'node:os';
@@ -20,7 +23,7 @@ export interface SystemOptions {
   readonly pids: () => readonly number[];
   readonly clock?: Clock | undefined;
   readonly everyMs?: number | undefined;
-  /** The output of `nvidia-smi`; null if there is none. */
+  /** Returns the output of `nvidia-smi`. Null if there is none. */
   readonly queryGpus?: () => Promise<string | null>;
 }
 
@@ -50,7 +53,7 @@ function append(paths: RunPaths, sample: SystemSample): void {
   try {
     mkdirSync(paths.trackDir, { recursive: false });
   } catch (cause) {
-    // A run directory that is gone must not be recreated.
+    // A run directory that was removed must not be recreated.
     if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw diskError(paths.trackDir, cause);
   }
   try {
@@ -81,7 +84,7 @@ async function nvidiaSmi(): Promise<string | null> {
   }
 }
 
-/** Numbers such as `gpu.0.temp` from the output of `nvidia-smi`; leaves out values that are not numbers. */
+/** Numbers such as `gpu.0.temp` from the output of `nvidia-smi`. Leaves out values that are not numbers. */
 export function gpuNumbers(printed: string): SystemSample {
   const numbers: Record<string, number> = {};
   for (const line of printed.split('\n')) {
@@ -106,7 +109,7 @@ function busyPercent(before: readonly CpuInfo[], now: readonly CpuInfo[]): numbe
   return passed <= 0 ? 0 : tenth(100 * (1 - idle / passed));
 }
 
-/** 0 for a process that is gone, and without /proc (anywhere but Linux). */
+/** 0 if the process has ended, or on systems without /proc. */
 function residentBytes(pid: number): number {
   try {
     return Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1]) * PAGE_BYTES;

@@ -1,6 +1,7 @@
 /**
- * Passes a run on to W&B, an event file and the Hub: in the launcher's process while the run goes on, so that training spends no time on it, and for
- * `editrl sync` afterwards. While a run goes on, a failure here is reported and never ends it.
+ * Sends a run to W&B, an event file and the Hub, during the run and later for `editrl sync`.
+ * During a run, this happens in the launcher's process, so that training spends no time on it. A failure here is
+ * reported and never ends the run.
  */
 import { EditrlError, InUseError, must, UsageError } from '../../core/errors.js';
 import type { Clock } from '../../core/clock.js';
@@ -15,7 +16,7 @@ import { sampleSystem } from './system.js';
 import type { WandbRetryPolicy } from './wandb/client.js';
 import type { ForwardPace, ForwardResult } from './wandb/forward.js';
 
-/** How long to wait for a server that does not answer after its run has ended, and while somebody waits at a terminal. */
+/** Milliseconds to wait for a server that does not answer, after a run has ended and during `editrl sync`. */
 const FINISH_MS = { run: 30_000, sync: 60_000 };
 
 interface SinkOptions {
@@ -31,30 +32,30 @@ interface SinkOptions {
 
 export interface TrackingOptions extends SinkOptions {
   readonly record: RunRecord;
-  /** What has to end first; default: nothing. */
+  /** A promise to wait for first. Default: none. */
   readonly after?: Promise<void>;
   readonly track: TrackSettings;
   /** The run's processes. */
   readonly pids: () => readonly number[];
-  /** Called when somebody asks on W&B's page for the run to end. */
+  /** Called when someone stops the run on W&B's page. */
   readonly onStop: () => void;
 }
 
 export interface SyncOptions extends SinkOptions {
-  /** Where to send instead of the run's settings; null to use those. */
+  /** A destination that overrides the run's settings. Null uses the settings. */
   readonly wandb: Pick<WandbSettings, 'project' | 'entity'> | null;
 }
 
-/** How much has been sent where; null for destinations that are not used. */
+/** The amount sent to each destination. Null for destinations that are not used. */
 export interface SyncResult {
   readonly wandb: ForwardResult | null;
-  /** Rows of the event file. */
+  /** Number of rows in the event file. */
   readonly tensorboard: number | null;
   /** Number of branches written. */
   readonly hub: number | null;
 }
 
-/** When forwarding has to end: once the run has ended and all is sent, and at once. */
+/** When forwarding has to end. */
 interface Ends {
   readonly ending: AbortSignal;
   readonly giveUp: AbortSignal;
@@ -62,7 +63,7 @@ interface Ends {
 
 type Sinks = { readonly [K in keyof SyncResult]: (() => Promise<SyncResult[K]>) | null };
 
-/** What sends a run to each destination that its settings name. Modules are loaded when they are needed. */
+/** The senders of all destinations in the settings. Modules are loaded lazily. */
 function sinksOf(
   track: TrackSettings,
   options: SinkOptions & Pick<TrackingOptions, 'record'> & Partial<Pick<TrackingOptions, 'pids' | 'onStop'>>,
@@ -97,20 +98,20 @@ function sinksOf(
   };
 }
 
-/** Follows one attempt of a run. */
+/** Tracks one attempt of a run. */
 export class RunTracking {
   readonly #ending = new AbortController();
   readonly #giveUp = new AbortController();
   readonly #done: Promise<void>;
 
-  /** Starts at once if the settings ask for tracking. */
+  /** Starts at once if the settings enable tracking. */
   constructor(private readonly options: TrackingOptions) {
     const { wandb, tensorboard, push_to_hub: repository } = options.track;
     const isTracked = wandb !== null || tensorboard || repository !== null;
     this.#done = isTracked ? this.#follow() : Promise.resolve();
   }
 
-  /** Call when the attempt has ended: what is in its files is still passed on. Never rejects. */
+  /** Call when the attempt has ended. Content that is already in its files is still sent. Never rejects. */
   end(): Promise<void> {
     this.#ending.abort();
     return this.#done;
@@ -145,7 +146,10 @@ export class RunTracking {
     }
   }
 
-  /** Samples the machine's load for W&B's charts, and sends everything unless WANDB_MODE leaves that to `editrl sync`. */
+  /**
+   * Samples the machine's load for W&B's charts and forwards everything, unless WANDB_MODE leaves that to `editrl
+   * sync`.
+   */
   async #wandb(forward: () => Promise<unknown>): Promise<void> {
     const { paths, env, pids, say, clock, pace } = this.options;
     const { wandbEnvironment } = await import('./wandb/environment.js');
@@ -169,7 +173,7 @@ export class RunTracking {
     }
   }
 
-  /** Tracking never ends a run: problems are reported, and the run directory has everything. */
+  /** Reports a problem. Tracking never ends a run, because the run directory contains everything. */
   #report(error: unknown): void {
     const text =
       error instanceof EditrlError
@@ -180,9 +184,10 @@ export class RunTracking {
 }
 
 /**
- * Passes on what a run's tracking has not sent. As with W&B's own `wandb sync`, WANDB_MODE does not matter. Raises UsageError for a run without any
- * tracking, InUseError while another process passes it on, ConfigError for a wrong environment, EndpointError when a server refuses or does not
- * answer, RunError for a run directory of another version.
+ * Sends everything that a run's tracking has not sent yet. Like W&B's own `wandb sync`, it ignores WANDB_MODE.
+ * Raises UsageError for a run without tracking, InUseError while another process sends it, and ConfigError for a wrong
+ * environment. Raises EndpointError when a server refuses or does not answer, and RunError for a run directory of
+ * another version.
  */
 export async function syncRun(paths: RunPaths, options: Omit<SyncOptions, 'paths'>): Promise<SyncResult> {
   const { say, finishMs = FINISH_MS.sync } = options;
@@ -223,7 +228,7 @@ export async function syncRun(paths: RunPaths, options: Omit<SyncOptions, 'paths
   }
 }
 
-/** The run's own settings with another destination, or defaults if it has none. Raises UsageError for an invalid project. */
+/** The run's own settings, or defaults, with another destination. Raises UsageError for an invalid project. */
 function wandbSettings(own: WandbSettings | null, place: Pick<WandbSettings, 'project' | 'entity'>): WandbSettings {
   const parsed = trackSchema.safeParse({ wandb: { ...own, ...place } });
   if (parsed.success && parsed.data.wandb !== null) return parsed.data.wandb;
@@ -232,7 +237,7 @@ function wandbSettings(own: WandbSettings | null, place: Pick<WandbSettings, 'pr
   });
 }
 
-/** Only one process at a time passes a run on. Raises InUseError naming that process. */
+/** Allows one process at a time to send a run. Raises InUseError with the other process. */
 export function lockTracking(paths: RunPaths): FileLock {
   const world = realLockWorld();
   return takeLock(

@@ -1,4 +1,4 @@
-/** Files beside an exported model: a card for people and for the Hub, and the settings and results for programs. */
+/** Files beside an exported model: a card for people and the Hub, and a JSON file with the settings and results. */
 import { existsSync, writeFileSync } from 'node:fs';
 import { basename, isAbsolute, join, relative } from 'node:path';
 import { stringify } from 'yaml';
@@ -45,7 +45,7 @@ export function modelCard(content: CardContent, redact: Redact): string {
   ].join('\n');
 }
 
-/** The settings and results for programs. */
+/** The settings and results as JSON. */
 export function runFile({ record, report, iteration, format }: CardContent, redact: Redact): string {
   const last = record.attempts.at(-1);
   const content = {
@@ -139,27 +139,28 @@ function inline(value: unknown): string {
   return printable(String(value)).replaceAll(/[`|\n]/g, ' ');
 }
 
-/** Where the files are when somebody reads the card: in a repository of the Hub, or beside the card. */
+/** Where a reader of the card finds the files: in a repository of the Hub, or beside the card. */
 export type CardPlace = { readonly repository: string; readonly revision: string | null } | 'this folder';
 
 export interface CardContent {
   readonly record: RunRecord;
-  /** The run up to the iteration. */
+  /** The run's report up to the iteration. */
   readonly report: RunReport;
   readonly iteration: number;
   readonly format: ExportedFormat;
   readonly origin: Origin;
   readonly place: CardPlace;
-  /** The config.json of the model, or of the model below an adapter; null if there is none, or it is out of reach. */
+  /** The config.json of the model, or of an adapter's base. Null if there is none or it cannot be read. */
   readonly config: Readonly<Record<string, unknown>> | null;
-  /** The adapter_config.json; null if the files are no adapter. */
+  /** The adapter_config.json. Null if the files are not an adapter. */
   readonly adapter: Readonly<Record<string, unknown>> | null;
 }
 
 /**
- * YAML without its fences. A licence is only ever the one that the base's card states. Where none is known the key is left out, and the Hub shows none:
- * `other` would claim terms that nobody has written. `base_model` is a model of the Hub, since the Hub accepts nothing else; an adapter over other
- * weights has none, because loading it over the Hub's model would be wrong.
+ * YAML front matter without its fences.
+ * Only the base model's card can state a license. If none is known, the key is left out: `other` would claim terms that
+ * no one has written. `base_model` is a model of the Hub, because the Hub accepts nothing else. An adapter of other
+ * weights has no `base_model`, because loading it with the Hub's model would be wrong.
  */
 export function frontMatter(content: CardContent): string {
   const { record, adapter, origin } = content;
@@ -187,7 +188,7 @@ function algorithmTags({ settings }: RunRecord): readonly string[] {
   return Object.hasOwn(ALGORITHMS, type) ? ALGORITHMS[type] : [type];
 }
 
-/** Paths of a run's datasets as a card names them: those below data.dir by their path in it, others by their plain name. */
+/** Dataset paths for the card: relative to data.dir if below it, else only the file name. */
 export function datasetPaths({ settings }: RunRecord, split: 'train' | 'validation'): string[] {
   const data = (settings['data'] ?? {}) as { readonly dir?: unknown } & Readonly<Record<typeof split, unknown>>;
   const sources = Array.isArray(data[split]) ? (data[split] as { readonly path?: unknown }[]) : [];
@@ -203,15 +204,17 @@ export type Library = 'peft' | 'transformers' | 'diffusers' | 'editrl';
 
 export interface Loader {
   readonly library: Library;
-  /** The class of the model, or of the one below an adapter, and the library that has it; null if no other program loads it. */
+  /** The class of the model, or of an adapter's base, and its library. Null if only editrl can load it. */
   readonly model: { readonly of: 'transformers' | 'diffusers'; readonly name: string } | null;
 }
 
 type Files = Pick<CardContent, 'format' | 'config' | 'adapter'>;
 
 /**
- * LoRA of a language model is loaded by PEFT, whole weights by transformers. diffusers loads both if config.json names a class of it. Only this
- * program loads an IP-Adapter, an image tokenizer, and a flow transformer whose config.json has settings that diffusers does not know.
+ * Chooses the loader: PEFT for a language model's LoRA adapter and transformers for whole weights, or diffusers for both
+ * if config.json names one of its classes.
+ * Only editrl loads IP-Adapters, image tokenizers, and flow transformers whose config.json has settings that diffusers
+ * does not know.
  */
 export function loaderOf({ format, config, adapter }: Files): Loader {
   const alone: Loader = { library: 'editrl', model: null };
@@ -239,7 +242,7 @@ function autoClass(config: Readonly<Record<string, unknown>>): string {
   return 'vision_config' in config ? 'AutoModelForImageTextToText' : 'AutoModelForCausalLM';
 }
 
-/** Lines of Markdown. */
+/** The usage section as lines of Markdown. */
 export function usageSection(content: CardContent): string[] {
   const program = pythonUsage(content);
   const from = content.place === 'this folder' ? ['From within this folder:', ''] : [];
@@ -247,7 +250,7 @@ export function usageSection(content: CardContent): string[] {
   return ['## Use', '', ...block, ...configUsage(content)];
 }
 
-/** Lines of a program; null if no other program than editrl loads the model. */
+/** Lines of a Python program. Null if only editrl can load the model. */
 function pythonUsage(content: CardContent): string[] | null {
   const { origin, place, adapter } = content;
   const { model } = loaderOf(content);
@@ -283,13 +286,13 @@ function pythonUsage(content: CardContent): string[] | null {
 
 const VARIABLES = { AutoTokenizer: 'tokenizer', AutoProcessor: 'processor' } as const;
 
-/** What reads a model's inputs. */
+/** The classes that prepare a model's inputs. */
 function inputReaders({ of, name }: { readonly of: string; readonly name: string }): (keyof typeof VARIABLES)[] {
   if (of === 'diffusers') return [];
   return [name === 'AutoModelForImageTextToText' ? 'AutoProcessor' : 'AutoTokenizer'];
 }
 
-/** The name that the base is loaded by, and a comment where that is not a name of the Hub. */
+/** The name from which the base is loaded, with a comment if it is not on the Hub. */
 function baseOf({ adapterBase, isAdapterOnHub, start }: CardContent['origin']): {
   readonly name: string;
   readonly says: readonly string[];
@@ -319,7 +322,7 @@ function configUsage({ record, place }: CardContent): string[] {
 
 export interface Exported {
   readonly paths: RunPaths;
-  /** The folder of the checkpoint that was exported, and its iteration. */
+  /** The folder of the exported checkpoint, and its iteration. */
   readonly checkpoint: string;
   readonly iteration: number;
   readonly format: ExportedFormat;
@@ -352,7 +355,7 @@ function objectIn(file: string): CardContent['config'] {
   return typeof value === 'object' ? (value as CardContent['config']) : null;
 }
 
-/** Config of the model that an adapter stands on; null if it cannot be read, since an adapter can be exported without it. */
+/** Config of an adapter's base. Null if it cannot be read, because an adapter can be exported without it. */
 function configBelow(checkpoint: string): CardContent['config'] {
   if (!existsSync(join(checkpoint, ADAPTER_CONFIG_FILE))) return null;
   try {

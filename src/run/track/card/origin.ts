@@ -1,4 +1,4 @@
-/** What a run started from, and the licence of that. */
+/** Finds the model that a run started from, and its license. */
 import { join } from 'node:path';
 import { parseDocument } from 'yaml';
 import { EditrlError } from '../../../core/errors.js';
@@ -11,10 +11,10 @@ import { RunPaths } from '../../paths.js';
 import { readRecord, type RunRecord } from '../../record.js';
 import type { HubReference, ModelReference } from '../../../config/schema/model.js';
 
-/** The name of the card in every folder of a model. */
+/** The name of the model card in every folder. */
 export const CARD_FILE = 'README.md';
 
-/** A licence in the form that the Hub has it: its identifier, and the name and address of one that the Hub does not list. */
+/** A license in the Hub's form: its identifier, and the name and address of a license that the Hub does not list. */
 export interface Licence {
   readonly license: string | readonly string[];
   readonly license_name?: string;
@@ -22,23 +22,25 @@ export interface Licence {
 }
 
 export interface Origin {
-  /** The model that the run started from, as its settings or its adapter name it; null for random weights. */
+  /** The model that the run started from, according to its settings or its adapter. Null for random weights. */
   readonly start: ModelReference | null;
-  /** The Hub's model at the end of the chain of runs and folders; null if there is none, or the chain breaks off. */
+  /** The Hub model at the end of the chain of runs and folders. Null if there is none, or if the chain is broken. */
   readonly hub: string | null;
-  /** The folder or the Hub's name that an adapter's file names as its base; null for whole weights. */
+  /** The folder or Hub name that an adapter's file names as its base. Null for whole weights. */
   readonly adapterBase: string | null;
   /** Whether `adapterBase` is a model of the Hub. */
   readonly isAdapterOnHub: boolean;
-  /** The licence that the nearest card in the chain states; null if none does. */
+  /** The license on the nearest card in the chain. Null if no card states one. */
   readonly licence: Licence | null;
 }
 
-/** A link of the chain: a model of the Hub, where that is the end of it, and the licence on its card. */
+/** The end of the chain: a Hub model, if the chain ends there, and the license on its card. */
 type ChainEnd = Pick<Origin, 'hub' | 'licence'>;
 const NOTHING: ChainEnd = { hub: null, licence: null };
 
-/** Follows a run's start through other runs and folders. Asks no server: the card of a model of the Hub is read in its cache. */
+/**
+ * Follows a run's start through other runs and folders. Uses no network: cards of Hub models are read from the cache.
+ */
 export function originOf(paths: RunPaths, record: RunRecord, checkpoint: string): Origin {
   const base = adapterBase(checkpoint);
   const start = startOf(record) ?? base;
@@ -52,7 +54,7 @@ export function originOf(paths: RunPaths, record: RunRecord, checkpoint: string)
 interface ChainLink {
   readonly paths: RunPaths;
   readonly record: RunRecord;
-  /** Names of the runs in the chain. */
+  /** Names of the runs visited so far. */
   readonly seen: ReadonlySet<string>;
 }
 
@@ -94,7 +96,10 @@ function cardOfHub(reference: HubReference, { models }: RunRecord): Licence | nu
   return folder === null ? null : licenceIn(frontMatter(join(folder, CARD_FILE)));
 }
 
-/** The data at the head of somebody's card; empty for none, and for what is not YAML: the card is there for people, and nothing depends on it. */
+/**
+ * The front matter of a card. Empty if there is none or it is not YAML, because cards are written for people and
+ * nothing depends on them.
+ */
 function frontMatter(file: string): Readonly<Record<string, unknown>> {
   const text = nullOnError(() => readPlain(file))?.toString('utf8') ?? '';
   const head = /^\uFEFF?---\r?\n([\s\S]*?)\r?\n---/.exec(text)?.[1];
@@ -116,7 +121,7 @@ function licenceIn(card: Readonly<Record<string, unknown>>): Licence | null {
   };
 }
 
-/** What cannot be read ends the chain: an export does not depend on where its run came from. */
+/** Files that cannot be read end the chain, because an export does not depend on the run's origin. */
 function nullOnError<T>(read: () => T | null): T | null {
   try {
     return read();

@@ -1,4 +1,4 @@
-/** Publishes a run's checkpoints while it runs: each on a branch of its own, and the final one as main. */
+/** Publishes a run's checkpoints during the run: each on its own branch, and the final one also as main. */
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ const KEPT_PREFIX = 'to_publish_';
 /** A request to `publish_main`. */
 export type SentRequest = Omit<PublishRequest, 'paths'> & { readonly dir: string };
 
-/** Its reply. `lasting`: the next checkpoint would fail the same way. */
+/** Its reply. `lasting` means that the next checkpoint would fail in the same way. */
 export type PublishReply =
   | { readonly repository: string; readonly url: string; readonly commit: string }
   | { readonly problem: string; readonly lasting: boolean };
@@ -38,20 +38,21 @@ export interface HubOptions {
   readonly say: Say;
   readonly clock?: Clock | undefined;
   readonly everyMs?: number;
-  /** Publishes one checkpoint; default: in a process of its own. */
+  /** Publishes one checkpoint. Default: in a separate process. */
   readonly publish?: ((request: SentRequest, giveUp: AbortSignal) => Promise<PublishReply>) | undefined;
 }
 
 const publishLogSchema = z.object({
   format: z.literal(1),
   repository: z.string(),
-  /** Commits by branch; for main with the iteration. */
+  /** Commits by branch. The commit of main has its iteration. */
   published: z.record(z.string(), z.object({ iteration: z.int(), commit: z.string() })),
 });
 type PublishLog = z.output<typeof publishLogSchema>;
 
 /**
- * Publishes what is due until the run has ended; returns how many branches it wrote. Raises EndpointError for what could not be published, RunError.
+ * Publishes due checkpoints until the run has ended. Returns the number of branches written. Raises EndpointError for
+ * checkpoints that could not be published, and RunError.
  */
 export async function publishCheckpoints(options: HubOptions): Promise<number> {
   const { paths, settings, ending, giveUp, clock = systemClock, everyMs = EVERY_MS } = options;
@@ -73,7 +74,9 @@ export async function publishCheckpoints(options: HubOptions): Promise<number> {
   }
 }
 
-/** Publishes one checkpoint, and meanwhile keeps those that fall due: the run removes its own checkpoints as it goes on. */
+/**
+ * Publishes one checkpoint while linking others that fall due, because the run removes its own checkpoints meanwhile.
+ */
 async function publishWhileKeeping(
   publisher: Publisher,
   due: DueCheckpoint,
@@ -98,7 +101,7 @@ interface DueCheckpoint {
 
 class Publisher {
   readonly #noted: PublishLog;
-  /** Checkpoints by iteration, in folders that stay when the run removes its own. */
+  /** Checkpoints by iteration, in folders that remain when the run removes its own. */
   readonly #kept = new Map<number, string>();
   readonly #failed: string[] = [];
   #hopeless = false;
@@ -115,7 +118,7 @@ class Publisher {
       known?.repository === settings.repo_id ? known : { format: 1, repository: settings.repo_id, published: {} };
   }
 
-  /** Keeps checkpoints that are due before the run can remove them. */
+  /** Links due checkpoints before the run can remove them. */
   keep(): void {
     const { paths, settings } = this.options;
     if (this.#hopeless) return;
@@ -126,7 +129,10 @@ class Publisher {
     }
   }
 
-  /** The next checkpoint to publish; null if there is none. With `ended`, a finished run's last checkpoint becomes main. */
+  /**
+   * The next checkpoint to publish. Null if there is none. With `ended`, the last checkpoint of a finished run becomes
+   * main.
+   */
   next(ended: boolean): DueCheckpoint | null {
     const { paths } = this.options;
     if (this.#hopeless) return null;
@@ -169,7 +175,7 @@ class Publisher {
     say(`published iteration ${iteration}: ${reply.url}`, 'info');
   }
 
-  /** Returns how many were published. Raises EndpointError when some were not. */
+  /** Returns the number of published checkpoints. Raises EndpointError when some failed. */
   done(): number {
     const { paths, settings } = this.options;
     if (this.#failed.length === 0) return this.#count;
@@ -195,7 +201,7 @@ class Publisher {
     try {
       rmSync(folder, { recursive: true, force: true });
       linkFolder(paths.checkpoint(iteration), folder);
-      // The run may have removed it at this very moment.
+      // The run may have removed the checkpoint in this very moment.
       if (checkpointProblems(folder, iteration).length === 0) {
         this.#kept.set(iteration, folder);
         return;
@@ -228,7 +234,7 @@ function readPublishLog(paths: RunPaths): PublishLog | null {
   });
 }
 
-/** Runs outside the terminal's process group: Ctrl-C asks the run to end, and its checkpoints are still wanted. */
+/** Runs outside the terminal's process group, because Ctrl-C should end the run but still publish its checkpoints. */
 function publishInChildProcess(request: SentRequest, giveUp: AbortSignal): Promise<PublishReply> {
   const program = fileURLToPath(new URL('./publish_main.js', import.meta.url));
   const child = spawn(process.execPath, ['--import', recipesModule(), program, JSON.stringify(request)], {

@@ -14,10 +14,13 @@ export const MAIN = 'main';
 
 export interface PublishRequest {
   readonly paths: RunPaths;
-  /** A whole checkpoint's folder, and its iteration. */
+  /** Folder of a complete checkpoint. */
   readonly checkpoint: string;
   readonly iteration: number;
-  /** Null chooses: a language model's adapter if its base is on the Hub, else the whole model; the adapter of any other model, else the checkpoint's files. */
+  /**
+   * The format. Null chooses a language model's adapter if its base is on the Hub, and else the whole model. For other
+   * models, it chooses the adapter if there is one, and else the checkpoint's files.
+   */
   readonly format: ExportedFormat | null;
   readonly dtype: ExportedDtype;
   readonly repository: string;
@@ -31,8 +34,8 @@ export function checkpointBranch(iteration: number): string {
 }
 
 /**
- * Raises CheckpointError for a checkpoint that cannot be exported in this format, RunError when the disk refuses, and what `HubWriter.publish`
- * raises.
+ * Raises CheckpointError for a checkpoint that cannot be exported in this format, RunError when the disk refuses, and
+ * the errors of `HubWriter.publish`.
  */
 export async function publishCheckpoint(
   request: PublishRequest,
@@ -65,14 +68,14 @@ export async function publishCheckpoint(
   }
 }
 
-/** An adapter is useful to others only if they can get its base. */
+/** Chooses the format. An adapter is only useful if others can get its base. */
 function defaultFormat(checkpoint: string): ExportedFormat {
   const format = formatOf(checkpoint);
   if (format === null) return holdsAdapter(checkpoint) ? 'adapter' : 'checkpoint';
   return format === 'adapter' && hubBaseOf(checkpoint) === null ? 'merged' : format;
 }
 
-/** Weights published earlier in another format must not remain beside the new ones. */
+/** Whether a file contains weights. Weights that were published earlier in another format must not remain. */
 function isModelFile(path: string): boolean {
   return /^(model|policy|adapter|diffusion_pytorch_model|pytorch_lora_weights)[\w-]*\.safetensors(\.index\.json)?$|^adapter_config\.json$/.test(
     path,

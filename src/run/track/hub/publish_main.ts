@@ -1,6 +1,6 @@
 /**
- * The process that publishes one checkpoint while the run goes on: merging takes memory and time of its own. Its only argument is a request as JSON;
- * the token is in the environment. Prints the result as one JSON document.
+ * The process that publishes one checkpoint during the run, because merging needs memory and time of its own.
+ * Its only argument is a request as JSON. The token is in the environment. Prints the result as one JSON document.
  */
 import { constants, setPriority } from 'node:os';
 import { EditrlError } from '../../../core/errors.js';
@@ -9,7 +9,7 @@ import { RunPaths } from '../../paths.js';
 import { publishCheckpoint } from './publish.js';
 import type { PublishReply, SentRequest } from './forward.js';
 
-// The training has priority.
+// Training has priority.
 setPriority(constants.priority.PRIORITY_LOW);
 const { dir, ...request } = JSON.parse(process.argv[2]) as SentRequest;
 let reply: PublishReply;

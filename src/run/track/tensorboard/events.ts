@@ -1,18 +1,18 @@
-/** TensorBoard's event files: records in the framing of TFRecord, each an `Event` of tensorflow/core/util/event.proto. */
+/** Writes TensorBoard's event files: TFRecord-framed `Event` messages of tensorflow/core/util/event.proto. */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { createCRC32 } from 'hash-wasm';
 
-/** What is recorded for one step, by name; `at` in seconds since 1970. */
+/** The values of one step, by name. `at` is in seconds since 1970. */
 export interface Step {
   readonly at: number;
   readonly step: number;
   readonly scalars?: Readonly<Record<string, number>>;
   readonly pictures?: Readonly<Record<string, Pictures>>;
-  /** Tables of texts, row by row, the first being the head; cells are Markdown. */
+  /** Tables of Markdown cells by row. The first row is the header. */
   readonly tables?: Readonly<Record<string, readonly (readonly string[])[]>>;
 }
 
-/** PNG files, and the size of the first. */
+/** PNG files, and the size of the first one. */
 export interface Pictures {
   readonly width: number;
   readonly height: number;
@@ -35,7 +35,7 @@ export type EventEncoder = Readonly<{
   /** The first record of a file. */
   version(at: number): Uint8Array;
   step(step: Step): Uint8Array;
-  /** A record that training restarts before this step: what was recorded for it and later steps no longer holds. */
+  /** A record that training restarts before this step. It invalidates this and later steps. */
   restart(at: number, step: number): Uint8Array;
 }>;
 
@@ -86,12 +86,12 @@ function event(at: number, step: number): BinaryWriter {
   return step === 0 ? writer : writer.tag(EVENT.step, WireType.Varint).int64(step);
 }
 
-/** Begins a message within the message; `join` ends it. */
+/** Begins a nested message. `join` ends it. */
 function nested(writer: BinaryWriter, field: number): BinaryWriter {
   return writer.tag(field, WireType.LengthDelimited).fork();
 }
 
-/** Writes a tensor of texts, and the plugin that shows it. */
+/** Writes a tensor of texts and the name of the plugin that shows it. */
 function tensor(
   writer: BinaryWriter,
   shape: readonly number[],
@@ -110,7 +110,7 @@ function tensor(
   return writer.join().join();
 }
 
-/** The format has single precision; larger values become infinite. */
+/** Converts to single precision, which the format requires. Larger values become infinite. */
 function toFloat(value: number): number {
   return Math.fround(value);
 }

@@ -1,4 +1,4 @@
-/** Writes a run's metrics as an event file in its directory, from the same rows as all other tracking. */
+/** Writes a run's metrics as an event file into its directory, from the same rows as other tracking. */
 import { appendFileSync, existsSync, mkdirSync, statSync, truncateSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -15,12 +15,12 @@ import { episodeTable, PICTURES, imageOf, shownEpisodes, type Cell } from '../sh
 import { eventEncoder, type EventEncoder, type Pictures, type Step } from './events.js';
 
 const EVERY_MS = 5000;
-/** Episodes that are shown of an iteration: the page reads whole files. */
+/** Maximum number of episodes of an iteration. TensorBoard's page reads whole files. */
 const MOST_EPISODES = 8;
 
 const cursor = z.object({
   format: z.literal(1),
-  /** The event file's name, and how many of its bytes the rows account for. */
+  /** The event file's name, and the number of its bytes that recorded rows cover. */
   file: z.string().regex(/^events\.out\.tfevents\.[\w.-]+$/),
   bytes: z.int().min(0),
   rows: z.array(markSchema),
@@ -30,13 +30,16 @@ type Cursor = z.output<typeof cursor>;
 export interface TensorboardOptions {
   readonly paths: RunPaths;
   readonly record: RunRecord;
-  /** Aborted when the run has ended: what is in its files by then is still written. */
+  /** Aborted when the run has ended. Content of its files up to then is still written. */
   readonly ending: AbortSignal;
   readonly clock?: Clock | undefined;
   readonly everyMs?: number | undefined;
 }
 
-/** Keeps the event file up to date with the metrics until the run has ended; returns how many rows it has. Raises RunError. */
+/**
+ * Keeps the event file up to date with the metrics until the run has ended. Returns the number of rows. Raises
+ * RunError.
+ */
 export async function writeTensorboard(options: TensorboardOptions): Promise<number> {
   const { paths, record, ending, clock = systemClock, everyMs = EVERY_MS } = options;
   const encoder = await eventEncoder();
@@ -45,7 +48,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
   const follower = new RowFollower(paths.metrics, state.rows, () => record.attempts);
   let { bytes } = state;
   const file = join(paths.tensorboardDir, state.file);
-  // Cuts what a crash left after the last recorded row; that row is written again.
+  // Cuts the part that a crash left after the last recorded row, which is written again.
   if (statSync(file).size > bytes) truncateSync(file, bytes);
   try {
     for (;;) {
@@ -72,7 +75,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
   }
 }
 
-/** The pictures of an iteration's episodes, and their words as a table. */
+/** The images of an iteration's episodes, and their texts as a table. */
 function picturesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'pictures' | 'tables'> {
   const all = shownEpisodes(paths, iteration, MOST_EPISODES);
   const pictures = all.flatMap(({ title, episodes }) =>
@@ -91,7 +94,7 @@ function picturesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'pict
   return { pictures: Object.fromEntries(pictures), tables: Object.fromEntries(tables) };
 }
 
-/** A text that is shown as it is. */
+/** A text as Markdown that shows it literally. */
 function markdown(cell: Cell): string {
   if (typeof cell === 'object') return '';
   return String(cell)
@@ -123,7 +126,7 @@ function append(path: string, bytes: Uint8Array): number {
   return bytes.length;
 }
 
-/** Null if there is no event file, or it no longer matches its record: it is then written again. */
+/** Null if there is no event file, or if it no longer matches its cursor. It is then written again. */
 function readCursor(paths: RunPaths): Cursor | null {
   const value = readJson(paths.tensorboard);
   if (value === null) return null;

@@ -1,6 +1,7 @@
 /**
- * Requests to a W&B server: GraphQL, the stream of a run's files, uploads. The requests and the retries follow W&B's own SDK (wandb/wandb, core).
- * Errors are created from scratch: those of axios contain the request's headers, and with them the key.
+ * Requests to a W&B server: GraphQL, the stream of a run's files, and uploads.
+ * Requests and retries follow W&B's own SDK (wandb/wandb, core). Errors are created from scratch, because errors of
+ * axios contain request headers and therefore the key.
  */
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
@@ -11,19 +12,19 @@ import { LONGEST_WAIT_MS, retry, TransientError, type Jitter, type RetryPolicy }
 import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/status.js';
 import { redactor, type Redact } from '../../../core/http/key.js';
 
-/** Pauses and timeout of a client's attempts. It never gives up; only the signal ends it. */
+/** Pauses and timeout of a client's attempts. A client retries until its signal aborts. */
 export interface WandbRetryPolicy extends Omit<RetryPolicy, 'retries'> {
   readonly attemptTimeoutMs: number;
 }
 
 const defaultRetryPolicy: WandbRetryPolicy = { backoffBaseMs: 2000, backoffCapMs: 60_000, attemptTimeoutMs: 180_000 };
-/** As in W&B's own SDK: a pause is up to a quarter longer. */
+/** As in W&B's own SDK, a pause is up to a quarter longer. */
 const JITTER: Jitter = [1, 1.25];
 
 const LONGEST_REPLY_BYTES = 64 * 1024 * 1024;
 
 type ReplyKind = 'taken' | 'transient' | 'refused';
-/** What the status of a reply means; retrying cannot change a refusal. */
+/** The meaning of a reply's status. Retrying cannot change a refusal. */
 const STATUSES: StatusTable<ReplyKind> = {
   '2xx': 'taken',
   ...Object.fromEntries([400, 401, 403, 404, 409, 410, 413, 422, 501].map((status) => [status, 'refused' as const])),
@@ -31,10 +32,10 @@ const STATUSES: StatusTable<ReplyKind> = {
   '5xx': 'transient',
   rest: 'refused',
 };
-/** For an operation that two writers may do at the same moment. */
+/** For an operation that two writers may perform at the same time. */
 const RACE_STATUSES: StatusTable<ReplyKind> = { ...STATUSES, 409: 'transient' };
 
-/** The server answers, but refuses the request. */
+/** The server answered and refused the request. */
 export class WandbRefusedError extends EndpointError {
   constructor(
     readonly status: number,
@@ -45,7 +46,7 @@ export class WandbRefusedError extends EndpointError {
   }
 }
 
-/** The request was given up, since nobody waits for it any more. */
+/** The request was abandoned because no one waits for it any more. */
 export class GivenUpError extends Error {}
 
 export interface WandbClientOptions {
@@ -55,13 +56,13 @@ export interface WandbClientOptions {
   readonly signal: AbortSignal;
   readonly retryPolicy?: WandbRetryPolicy | undefined;
   readonly clock?: Clock | undefined;
-  /** Called once for each period in which the server does not answer. */
+  /** Called once per period in which the server does not answer. */
   readonly onAway?: (found: string) => void;
 }
 
 export class WandbClient {
   readonly #api: AxiosInstance;
-  /** Has no key in its headers, because external storage must not see it. */
+  /** Sends no key, because external storage must not see it. */
   readonly #storage: AxiosInstance;
   readonly #redact: Redact;
   readonly #retryPolicy: WandbRetryPolicy;
@@ -77,7 +78,7 @@ export class WandbClient {
     this.heardMs = clock.now();
     this.#redact = redactor(key);
     const common = {
-      // A status is an answer like any other, and its text is read here.
+      // Every status is a valid answer, and its text is parsed here.
       validateStatus: () => true,
       responseType: 'text' as const,
       transformResponse: (text: unknown) => text,
@@ -104,8 +105,9 @@ export class WandbClient {
   }
 
   /**
-   * Runs one GraphQL operation, retried until it is answered. Raises WandbRefusedError for an answer with errors, GivenUpError once the signal is aborted.
-   * `racing`: a conflict comes from two writers at the same moment, and a retry gets past it.
+   * Runs one GraphQL operation and retries until it is answered.
+   * Raises WandbRefusedError for an answer with errors, GivenUpError once the signal is aborted. With `racing`, a
+   * conflict comes from two writers at the same time and is retried.
    */
   async graphql(
     operation: string,
@@ -123,16 +125,19 @@ export class WandbClient {
     throw this.#refusal(reply.status, operation, 'the server is not W&B: its reply is not GraphQL');
   }
 
-  /** Sends lines of a run's files; returns whether somebody pressed Stop on its page. Raises as `graphql` does. */
+  /**
+   * Sends lines of a run's files. Returns whether someone pressed Stop on the run's page. Raises the errors of
+   * `graphql`.
+   */
   async stream(path: string, body: string): Promise<{ readonly stopped: boolean }> {
     const reply = await this.#persevere('file_stream', STATUSES, (signal) => this.#api.post(path, body, { signal }));
-    // The lines have been accepted, whatever else the reply says.
+    // The lines have been accepted, whatever else the reply contains.
     return { stopped: parseObject(reply.data)?.['stopped'] === true };
   }
 
-  /** Uploads a file to the address that the server gave. Raises as `graphql` does. */
+  /** Uploads a file to the address that the server returned. Raises the errors of `graphql`. */
   async put(url: string, headers: Readonly<Record<string, string>>, bytes: Uint8Array): Promise<void> {
-    // axios would otherwise set a content type, which a signed address need not allow.
+    // axios would otherwise set a content type, which a signed address may not allow.
     const sent = { 'Content-Type': false, 'Content-Length': bytes.length, ...headers };
     await this.#persevere('upload', STATUSES, (signal) =>
       this.#storage.put(url, Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length), { headers: sent, signal }),
@@ -206,7 +211,7 @@ export class WandbClient {
   }
 }
 
-/** Headers that a server asks for with an upload, each `name: value`. */
+/** Headers that a server requests for an upload, each as `name: value`. */
 export function headersOf(lines: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     lines.map((line) => {
@@ -244,7 +249,10 @@ function errorMessages(reply: Readonly<Record<string, unknown>> | null): string 
     .slice(0, 300);
 }
 
-/** Supports lists, plain objects, texts, numbers, booleans and null; leaves out undefined values. */
+/**
+ * JSON with NaN and Infinity, as Python writes it. Supports lists, plain objects, texts, numbers, booleans and null.
+ * Leaves out undefined values.
+ */
 export function extendedJson(value: unknown): string {
   if (typeof value === 'number') return Number.isFinite(value) ? JSON.stringify(value) : String(value);
   if (Array.isArray(value)) return `[${value.map(extendedJson).join(',')}]`;
@@ -255,7 +263,7 @@ export function extendedJson(value: unknown): string {
   return `{${fields.join(',')}}`;
 }
 
-/** Parses it; returns an object, or null for anything else. */
+/** Parses such JSON. Returns an object, or null for anything else. */
 export function parseExtendedJson(text: string): Record<string, unknown> | null {
   const words = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
   const marked = text.replace(words, (word) => (word.startsWith('"') ? word : `"\\u0000${word}"`));

@@ -1,4 +1,4 @@
-/** Reads W&B's settings from the environment variables of its own SDK, so that both share an account. */
+/** Reads W&B's settings from the environment variables of its SDK, so that both use the same account. */
 import { mkdirSync, readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ export interface WandbEnvironment {
   readonly mode: WandbMode;
   /** The server's address, without a trailing slash. */
   readonly baseUrl: string;
-  /** The team or user in WANDB_ENTITY; null if it is not set. */
+  /** The team or user in WANDB_ENTITY. Null if it is not set. */
   readonly entity: string | null;
   /** Null if there is none. It must not appear in any message. */
   readonly key: string | null;
@@ -31,7 +31,10 @@ const MODES: Readonly<Record<string, WandbMode>> = {
 const CLOUD = 'https://api.wandb.ai';
 const OLDEST_KEY_LENGTH = 40;
 
-/** Reads WANDB_MODE, WANDB_BASE_URL, WANDB_ENTITY, WANDB_API_KEY, else the password in `~/.netrc`. Raises ConfigError for an invalid value. */
+/**
+ * Reads WANDB_MODE, WANDB_BASE_URL, WANDB_ENTITY and WANDB_API_KEY, or else the password in `~/.netrc`. Raises
+ * ConfigError for an invalid value.
+ */
 export function wandbEnvironment(env: NodeJS.ProcessEnv = process.env): WandbEnvironment {
   const named = env['WANDB_MODE']?.trim() || 'online';
   const mode = Object.hasOwn(MODES, named) ? MODES[named] : undefined;
@@ -52,7 +55,7 @@ export function wandbEnvironment(env: NodeJS.ProcessEnv = process.env): WandbEnv
   };
 }
 
-/** Address of the pages that a server shows to people. */
+/** Address of a server's web pages. */
 export function pageAddress(baseUrl: string): string {
   return baseUrl.replace('://api.wandb.', '://').replace('://api.', '://app.');
 }
@@ -75,7 +78,10 @@ function checkedAddress(text: string): string {
   });
 }
 
-/** Keys of self-hosted servers begin with a word and a dash; tokens with three parts are accepted as they are. */
+/**
+ * Checks a key. Keys of self-hosted servers begin with a word and a dash. Tokens with three parts are accepted
+ * unchecked.
+ */
 function checkedKey(key: string, where: string): string {
   if (/^[\w-]+\.[\w-]+\.[\w-]+$/.test(key)) return key;
   const bare = key.replace(/^[^-]*-/, '');
@@ -86,7 +92,7 @@ function checkedKey(key: string, where: string): string {
   );
 }
 
-/** The password of a host (with its port) in `$NETRC`, `~/.netrc` or `~/_netrc`; null if none of them has one. */
+/** The password of a host (with its port) in `$NETRC`, `~/.netrc` or `~/_netrc`. Null if there is none. */
 function keyOfNetrc(host: string, env: NodeJS.ProcessEnv): string | null {
   const home = env['HOME'] ?? homedir();
   const files = env['NETRC'] === undefined ? [join(home, '.netrc'), join(home, '_netrc')] : [env['NETRC']];
@@ -108,7 +114,10 @@ function passwordIn(netrc: string, host: string): string | null {
   return null;
 }
 
-/** A file that is missing, or belongs to another account, has no usable key; code that needs a key reports that there is none. */
+/**
+ * The text of a file. Empty if it is missing or belongs to another account. Code that needs a key reports a missing
+ * one.
+ */
 function readOrEmpty(path: string): string {
   try {
     return readFileSync(path, 'utf8');
@@ -122,7 +131,7 @@ const MOST_NOTED_BYTES = 1024;
 /** W&B's rule for ids. */
 const ID = /^[^/\\#?%:\s]{1,128}$/;
 
-/** The id in WANDB_RUN_ID; null if it is not set. Raises ConfigError for an id that W&B does not accept. */
+/** The id in WANDB_RUN_ID. Null if it is not set. Raises ConfigError for an id that W&B does not accept. */
 export function wandbIdOfEnvironment(env: NodeJS.ProcessEnv): string | null {
   const id = env[VARIABLE]?.trim() || null;
   if (id === null || ID.test(id)) return id;
@@ -138,7 +147,7 @@ export function noteWandbId(paths: RunPaths, id: string): void {
   writeFileAtomic(paths.wandbId, `${id}\n`);
 }
 
-/** The id stored for the run; null if there is none. Raises RunError for a file without a valid id. */
+/** The id stored for the run. Null if there is none. Raises RunError for a file without a valid id. */
 export function notedWandbId(paths: RunPaths): string | null {
   const id = readPlainText(paths.wandbId, MOST_NOTED_BYTES)?.trim() ?? null;
   if (id === null || ID.test(id)) return id;

@@ -1,4 +1,4 @@
-/** Forwards a run to W&B, from its settings and the environment to the last line: while it runs, and for `editrl sync` afterwards. */
+/** Forwards a whole run to W&B, from its settings to its last line, during the run and for `editrl sync`. */
 import { sleep, systemClock, type Clock } from '../../../core/clock.js';
 import { EndpointError } from '../../../core/errors.js';
 import { FollowedLog, scanLines } from '../../../core/log.js';
@@ -27,11 +27,11 @@ export interface ForwardOptions {
   readonly record: RunRecord;
   readonly settings: WandbSettings;
   readonly environment: WandbEnvironment;
-  /** The variables whose secrets are kept from what is sent; those of this process by default. */
+  /** Environment whose secrets are redacted. Default: the environment of this process. */
   readonly env?: NodeJS.ProcessEnv | undefined;
-  /** Aborted when the run has ended: what is in its files by then is still sent. */
+  /** Aborted when the run has ended. Content of its files up to then is still sent. */
   readonly ending: AbortSignal;
-  /** How long to wait after that for a server that does not answer. */
+  /** Milliseconds to wait after the end for a server that does not answer. */
   readonly finishMs: number;
   /** Ends at once. */
   readonly giveUp: AbortSignal;
@@ -42,15 +42,16 @@ export interface ForwardOptions {
   readonly retryPolicy?: WandbRetryPolicy | undefined;
 }
 
-/** What has been sent, and where to look at it. */
+/** The amount sent, and the address of the run's page. */
 export interface ForwardResult {
   readonly rows: number;
   readonly page: string;
 }
 
 /**
- * Forwards a run until it has ended and everything is confirmed. Raises EndpointError when the server refuses or does not answer in the end: what was
- * not sent stays in the run directory. Raises RunError when that cannot be read.
+ * Forwards a run until it has ended and everything is confirmed.
+ * Raises EndpointError when the server refuses or does not answer in the end. Unsent content stays in the run
+ * directory. Raises RunError for unreadable records.
  */
 export async function forwardToWandb(options: ForwardOptions): Promise<ForwardResult> {
   const { paths, record, settings, environment, ending, finishMs, giveUp, say, clock = systemClock, onStop } = options;
@@ -106,7 +107,7 @@ export async function forwardToWandb(options: ForwardOptions): Promise<ForwardRe
   }
 }
 
-/** W&B's exit code for a run's end; null for a run that goes on, or whose end is unknown. */
+/** W&B's exit code for a run's end. Null for a run that continues or whose end is unknown. */
 const EXIT_CODES: Readonly<Record<RunStateName, number | null>> = {
   queued: null,
   running: null,
@@ -140,7 +141,7 @@ async function attachToServer(
   const before = readWandbCursor(paths);
   const named = settings.entity ?? environment.entity;
   const id = notedWandbId(paths) ?? paths.runName;
-  // A run sent to another destination starts over, and so does a run that was recreated.
+  // A run that is sent to another destination starts over, as does a run that was recreated.
   const known =
     before?.base_url === baseUrl &&
     before.project === settings.project &&
@@ -168,7 +169,9 @@ async function attachToServer(
   return attachRun(client, described, record, known, baseUrl);
 }
 
-/** Gives up once the run has ended and the server has accepted nothing for this long; the returned function cancels that. */
+/**
+ * Aborts if the run has ended and the server has accepted nothing for `finishMs`. The returned function cancels that.
+ */
 function abortAfterSilence(
   finishMs: number,
   ending: AbortSignal,
@@ -201,18 +204,18 @@ function countRows(paths: RunPaths): number {
 }
 
 export interface ForwardPace {
-  /** Minimum time between two requests while the run goes on. */
+  /** Minimum milliseconds between two requests during the run. */
   readonly everyMs: number;
-  /** After this time without a request, the server gets a sign of life. */
+  /** Milliseconds without a request after which the server gets a heartbeat. */
   readonly heartbeatMs: number;
 }
 
-/** As in W&B's SDK; after some minutes of silence a server takes a run for dead. */
+/** As in W&B's SDK. After some minutes of silence, a server considers a run crashed. */
 export const defaultPace: ForwardPace = { everyMs: 15_000, heartbeatMs: 30_000 };
 
-/** A longer line is refused; the line numbers of the file stay the same. */
+/** The server rejects longer lines. Line numbers of the file stay the same. */
 const LONGEST_LINE = 10_383_360;
-/** A request may have some ten megabytes; what else is sent with rows takes less than the other half. */
+/** A request may have about ten megabytes. Everything else in it takes less than half. */
 const MOST_ROW_BYTES = 5 * 1024 * 1024;
 /** After a request of this size there is probably more, so the next one follows without a pause. */
 const FULL_BYTES = 1024 * 1024;
@@ -223,15 +226,15 @@ export interface ForwarderOptions {
   readonly client: WandbClient;
   readonly cursor: WandbCursor;
   readonly record: RunRecord;
-  /** How many episodes of an iteration are shown. */
+  /** Maximum number of shown episodes of an iteration. */
   readonly episodes: number;
   /** The file that describes where the run was made. */
   readonly metadata: MediaFile;
-  /** Takes secrets out of what the run printed. */
+  /** Redacts secrets in the run's output. */
   readonly redact: Redact;
   readonly pace?: ForwardPace | undefined;
   readonly clock?: Clock | undefined;
-  /** Called when somebody pressed Stop on the run's page. */
+  /** Called when someone pressed Stop on the run's page. */
   readonly onStop?: (() => void) | undefined;
   readonly say: Say;
 }
@@ -242,7 +245,7 @@ interface Batch {
   readonly content: readonly string[];
 }
 
-/** What was sent: only a sign of life, everything there was, or as much as one request takes. */
+/** What was sent: only a heartbeat, everything there was, or as much as one request takes. */
 type SendResult = 'nothing' | 'all' | 'some';
 
 export class WandbForwarder {
@@ -278,24 +281,25 @@ export class WandbForwarder {
     }
   }
 
-  /** How many rows the server has confirmed. */
+  /** Number of rows that the server has confirmed. */
   get rows(): number {
     return this.#rows.confirmed;
   }
 
   /**
-   * Forwards until `ending` is aborted and everything in the files by then is confirmed; then reports how the run ended, if that is known
-   * (`exitCode`). Raises WandbRefusedError, GivenUpError once the client's signal is aborted, and RunError.
+   * Forwards until `ending` is aborted and all content of the files up to then is confirmed. Then reports the run's
+   * `exitCode`, if known.
+   * Raises WandbRefusedError, GivenUpError once the client's signal is aborted, and RunError.
    */
   async follow(ending: AbortSignal, exitCode: () => number | null): Promise<void> {
     const complete = new AbortController();
     const uploading = this.#uploads.run(complete.signal);
-    // It is awaited at the end; until then, this avoids an unhandled rejection.
+    // Awaited at the end. Until then, this avoids an unhandled rejection.
     uploading.catch(() => undefined);
     try {
       for (;;) {
         requireRun(this.options.paths);
-        // Checked before reading: what was written before the end is still sent.
+        // Checked before reading, so that everything written before the end is sent.
         const last = ending.aborted;
         const sent = await this.#send();
         if (last && sent === 'nothing') break;
@@ -313,7 +317,7 @@ export class WandbForwarder {
     }
   }
 
-  /** Sends one request with what there is, or a sign of life if one is due. */
+  /** Sends one request with new content, or a heartbeat if one is due. */
   async #send(): Promise<SendResult> {
     const { output: outputAt, events: eventsAt } = this.#cursor;
     const { rows, media, lines } = this.#nextRows();
@@ -405,7 +409,7 @@ export class WandbForwarder {
       _runtime: mark.runtime,
     };
     const line = extendedJson({ ...metrics, ...values, ...always });
-    // A placeholder takes the place of a line that is too long, so that all that follow keep theirs.
+    // A placeholder replaces a line that is too long, so that later lines keep their numbers.
     return Buffer.byteLength(line) <= LONGEST_LINE
       ? line
       : extendedJson({ 'metrics/too_long': line.length, ...always });
@@ -433,7 +437,7 @@ export class WandbForwarder {
   }
 }
 
-/** A line of `system.jsonl`; none if a crash tore it, since the next line repeats it. */
+/** A line of `system.jsonl` as an event. Empty if a crash has torn it, because the next line repeats it. */
 function eventLine(text: string, began: number): string[] {
   const { at, ...load } = parseExtendedJson(text) ?? {};
   if (typeof at !== 'number') return [];
@@ -452,7 +456,7 @@ function outputLine({ time, level, text }: OutputLine, redact: Redact): string {
   return `${prefix}${dated}${redact(`${level === 'warn' ? 'warning: ' : ''}${text}`)}`.slice(0, LONGEST_OUTPUT_LINE);
 }
 
-/** Where, when and with what the run was made. */
+/** The file with where, when and with which program the run was made. */
 export function metadataFile(record: RunRecord, code: CodeRevision | null, redact: Redact): MediaFile {
   const { created_at, attempts } = record;
   const last = attempts.at(-1);

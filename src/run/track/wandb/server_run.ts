@@ -1,4 +1,4 @@
-/** A run on a W&B server: finds or creates it, with what is already there, and notes in `track/wandb.json` how much the server has. */
+/** Finds or creates a run on a W&B server, and records in `track/wandb.json` how much the server has. */
 import { z } from 'zod';
 import { RunError } from '../../../core/errors.js';
 import { writeFileAtomic } from '../../../core/files.js';
@@ -11,7 +11,7 @@ import { extendedJson, parseExtendedJson, type WandbClient } from './client.js';
 
 /** A run's description on the server. */
 export interface RunDescription {
-  /** The id that it gets, unless another writer's lines are there. */
+  /** The preferred id. Another one is used if it contains another writer's lines. */
   readonly id: string;
   /** Its display name. */
   readonly name: string;
@@ -21,9 +21,9 @@ export interface RunDescription {
   readonly jobType: string;
   readonly tags: readonly string[];
   readonly notes: string | null;
-  /** As other machines may see them. */
+  /** The redacted settings. */
   readonly settings: Readonly<Record<string, unknown>>;
-  /** The commit and repository of the code; null if it is not under version control. */
+  /** The commit and repository of the code. Null without version control. */
   readonly code: { readonly commit: string; readonly repository: string | null } | null;
   readonly host: string;
   /** The version of this program. */
@@ -39,7 +39,7 @@ interface ServerRun {
   readonly summary: Readonly<Record<string, unknown>>;
   /** Whether it has any line of history, load or output. */
   readonly hasLines: boolean;
-  /** The last row of its history; null if there is none, or the server does not give it. */
+  /** The last row of its history. Null if there is none or the server does not return it. */
   readonly lastRow: { readonly iteration: unknown; readonly step: unknown } | null;
 }
 
@@ -64,7 +64,7 @@ const UPSERT = `mutation UpsertBucket($id: String, $name: String, $project: Stri
   }
 }`;
 
-/** The team or user that the key's owner works in by default. Raises as the client does. */
+/** The default team or user of the key's owner. Raises the errors of the client. */
 export async function defaultEntity(client: WandbClient): Promise<string> {
   const { viewer } = await client.graphql('Viewer', 'query Viewer { viewer { id entity username } }', {});
   return text(asObject(viewer)['entity']);
@@ -73,13 +73,15 @@ export async function defaultEntity(client: WandbClient): Promise<string> {
 /** A run on the server, ready to be sent to. */
 export interface AttachedRun {
   readonly cursor: WandbCursor;
-  /** The id that the run does not have, because another writer's lines are there; null if it has the id that was asked for. */
+  /** The preferred id if it was not available, because it contains another writer's lines. Else null. */
   readonly taken: string | null;
 }
 
 /**
- * Finds or creates the run, updates its description, and returns the cursor to continue with: `known` if the server has that run directory's lines,
- * else one that sends all of them. A run with another writer's lines stays as it is, and this one gets the next free id. Raises as the client does.
+ * Finds or creates the run and updates its description.
+ * Returns the cursor to continue from: `known` if the server has that run directory's lines, else a cursor at the
+ * beginning. A run with another writer's lines stays unchanged, and this run gets the next free id. Raises the errors
+ * of the client.
  */
 export async function attachRun(
   client: WandbClient,
@@ -107,14 +109,14 @@ export async function attachRun(
     ...(own ?? NOTHING_SENT),
     ...place,
     ...{ base_url: baseUrl, asked, run, created_at },
-    // The summary keeps what was set there.
+    // The summary keeps values that others have set.
     summary: extendedJson({ ...found?.summary, ...(own === null ? {} : parseExtendedJson(own.summary)) }),
     ended: null,
   };
   return { cursor, taken: run === first ? null : first };
 }
 
-/** Leaves room for a number within W&B's 128 letters. */
+/** Leaves room for a number within W&B's limit of 128 characters. */
 const MOST_OF_ID = 120;
 
 const NOTHING_SENT = {
@@ -126,12 +128,12 @@ const NOTHING_SENT = {
   media: -1,
 };
 
-/** When the run directory was created that a run on the server was sent from; undefined if another program began it. */
+/** When the run directory was created that a server's run came from. Undefined if another program began the run. */
 function creationOf({ config }: ServerRun): unknown {
   return asObject(valueOf(config[IDENTITY]))['created_at'];
 }
 
-/** Whether lines are there that do not come from the run directory of this creation. The step of each of its own rows is the iteration. */
+/** Whether the run has lines of another run directory. In its own rows, the step is the iteration. */
 function hasForeignLines(found: ServerRun, created_at: string): boolean {
   const { hasLines, lastRow } = found;
   if (creationOf(found) !== created_at) return hasLines;
@@ -164,7 +166,7 @@ async function upsert(
       program: 'editrl',
       repo: code?.repository ?? null,
       jobType,
-      // Keeps the tags that somebody set on its page.
+      // Keeps tags that someone has set on the run's page.
       tags: tags.length === 0 && found !== null ? null : tags,
     },
     { racing: true },
@@ -173,7 +175,7 @@ async function upsert(
   return { entity: text(asObject(made['entity'])['name']) || entity, project: text(made['name']) || project };
 }
 
-/** Null unless a run has begun there. */
+/** Null unless the run exists and has begun. */
 function parseServerRun(data: Readonly<Record<string, unknown>>): ServerRun | null {
   const bucket = asObject(asObject(data['model'])['bucket']);
   if (!('t' in asJsonObject(bucket['wandbConfig']))) return null;
@@ -202,7 +204,7 @@ function asObject(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {};
 }
 
-/** JSON within JSON: a text that contains an object. */
+/** Parses JSON within JSON: a text that contains an object. */
 function asJsonObject(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === 'string' ? (parseExtendedJson(value) ?? {}) : asObject(value);
 }
@@ -222,28 +224,28 @@ function text(value: unknown): string {
 
 const cursor = z.object({
   format: z.literal(1),
-  /** Where the run is on W&B. `entity` is the name as the server spells it. */
+  /** The run's place on W&B. `entity` has the server's spelling. */
   base_url: z.string(),
   entity: z.string(),
   project: z.string(),
-  /** The id that was asked for, and the id that the run has there: another one if somebody else writes to the first. */
+  /** The preferred id, and the actual id. They differ if another writer uses the first. */
   asked: z.string(),
   run: z.string(),
-  /** When the run directory was created: a run recreated under its name is a different one. */
+  /** When the run directory was created. A run recreated under the same name is a different one. */
   created_at: z.string(),
-  /** Rows of `metrics.jsonl` that it has. */
+  /** Rows of `metrics.jsonl` that the server has. */
   rows: z.array(markSchema),
-  /** Lines of `track/system.jsonl`. */
+  /** Lines of `track/system.jsonl` that the server has. */
   events: z.object({ lines: z.int(), bytes: z.int() }),
-  /** Lines of output, and the position in an attempt's log that they reach. */
+  /** Lines of output that the server has, and their end in an attempt's log. */
   output: z.object({ lines: z.int(), attempt: z.int(), bytes: z.int() }),
   /** The last value of each metric, in W&B's dialect of JSON, which allows numbers that are not finite. */
   summary: z.string(),
-  /** The last iteration whose row it has; -1 before the first. */
+  /** The last iteration whose row the server has. -1 before the first. */
   iteration: z.int(),
-  /** The last iteration whose images and tables it has; -1 before the first. */
+  /** The last iteration whose images and tables the server has. -1 before the first. */
   media: z.int(),
-  /** The exit code that W&B was given for the run; null while it is running. */
+  /** The exit code that was sent to W&B. Null while the run is running. */
   ended: z.int().nullable(),
 });
 
@@ -262,7 +264,7 @@ export function readWandbCursor(paths: RunPaths): WandbCursor | null {
   });
 }
 
-/** Raises RunError when the disk refuses, or when the run directory is gone, which must not be recreated. */
+/** Raises RunError when the disk refuses, or when the run directory was removed, because it must not be recreated. */
 export function writeWandbCursor(paths: RunPaths, value: WandbCursor): void {
   requireRun(paths);
   writeFileAtomic(paths.wandb, `${JSON.stringify(value)}\n`);

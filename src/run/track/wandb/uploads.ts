@@ -1,4 +1,4 @@
-/** Uploads a run's files beside its stream: iteration by iteration, so that the progress is a single number. */
+/** Uploads a run's files beside its stream, iteration by iteration, so that the progress is a single number. */
 import pLimit from 'p-limit';
 import { sleep, type Clock } from '../../../core/clock.js';
 import { sha256 } from '../../../core/images/image.js';
@@ -23,7 +23,7 @@ const CREATE = `mutation CreateRunFiles($entity: String!, $project: String!, $ru
   }
 }`;
 
-/** Files of one iteration that are uploaded at once. */
+/** Files of an iteration that are uploaded at the same time. */
 const CONCURRENT_UPLOADS = 4;
 const LOOK_EVERY_MS = 500;
 
@@ -35,7 +35,7 @@ interface QueuedUpload {
 
 export class Uploads {
   readonly #queue: QueuedUpload[] = [];
-  /** Names that the server has; equal pictures share a name. */
+  /** Names that the server has. Equal images share a name. */
   readonly #done = new Set<string>();
   #finished: string[] = [];
   #through: number | null = null;
@@ -49,20 +49,23 @@ export class Uploads {
     private readonly say: Say,
   ) {}
 
-  /** Call with iterations in order, including those without files. */
+  /** Call with iterations in order, including iterations without files. */
   add(iteration: number, { files }: Pick<Media, 'files'>): void {
-    // A run that went back does its iterations again.
+    // A run that went back to a checkpoint repeats iterations.
     if (this.#through !== null && iteration <= this.#through) this.#through = iteration - 1;
     if (this.#queue.length === 0 && files.length === 0) this.#through = iteration;
     else this.#queue.push({ iteration, files });
   }
 
-  /** Files of the run as a whole, behind those that wait. */
+  /** Adds files of the whole run to the end of the queue. */
   addOfRun(files: readonly MediaFile[]): void {
     this.#queue.push({ iteration: null, files });
   }
 
-  /** Names of files uploaded since the last call, and the iteration up to which everything is uploaded; null before the first. */
+  /**
+   * Names of files uploaded since the last call, and the iteration up to which everything is uploaded. Null before the
+   * first.
+   */
   taken(): { readonly names: readonly string[]; readonly through: number | null } {
     const names = this.#finished;
     this.#finished = [];
@@ -70,8 +73,8 @@ export class Uploads {
   }
 
   /**
-   * Uploads until `complete` is aborted, which means that nothing more will come, and nothing is waiting. Raises GivenUpError as the client does; what the
-   * server refuses is reported once and left out.
+   * Uploads until `complete` is aborted and the queue is empty. Files that the server refuses are reported once and
+   * skipped. Raises GivenUpError as the client does.
    */
   async run(complete: AbortSignal): Promise<void> {
     while (!this.#stopped && !(complete.aborted && this.#queue.length === 0)) {
@@ -90,7 +93,7 @@ export class Uploads {
     this.#stopped = true;
   }
 
-  /** Uploads the files of one iteration. Raises as `run` does. */
+  /** Uploads the files of one iteration. Raises the errors of `run`. */
   async #upload(files: readonly MediaFile[]): Promise<void> {
     const wanted = files.filter(({ name }) => !this.#done.has(name));
     if (wanted.length === 0 || this.#refused) return;
@@ -116,7 +119,7 @@ export class Uploads {
       await this.client.put(url, headers, bytes);
     } catch (error) {
       if (!isForbidden(error)) throw error;
-      // A signed address is valid for a limited time.
+      // A signed address expires, so a new one is requested.
       const again = await this.#addresses([name]);
       await this.client.put(again.urls.get(name) ?? url, again.headers, bytes);
     }
@@ -142,7 +145,7 @@ function isForbidden(error: unknown): boolean {
 }
 
 interface Addresses {
-  /** By file name; a file that the server does not want has none. */
+  /** Addresses by file name. A file that the server does not want has none. */
   readonly urls: ReadonlyMap<string, string>;
   readonly headers: Readonly<Record<string, string>>;
 }
@@ -156,8 +159,8 @@ export interface Media {
 export const NO_MEDIA: Media = { values: {}, files: [] };
 
 /**
- * What is shown of an iteration. Raises RunError for an invalid file of episodes.
- * @param most how many episodes of each kind.
+ * The shown images and tables of an iteration. Raises RunError for an invalid file of episodes.
+ * @param most maximum number of episodes of each kind
  */
 export function mediaOf(paths: RunPaths, iteration: number, most: number): Media {
   return mergeMedia(
@@ -176,7 +179,7 @@ function mergeMedia(all: readonly Media[]): Media {
   };
 }
 
-/** One kind of picture of all episodes; empty if none has one. */
+/** One kind of image of all episodes. Empty if no episode has one. */
 function pictureList(paths: RunPaths, { title, episodes }: ShownEpisodes, kind: PictureKind): Media {
   const there = episodes.flatMap((episode) => {
     const picture = imageOf(paths, episode[kind]);
@@ -198,7 +201,7 @@ function tableOf(paths: RunPaths, shown: ShownEpisodes): Media {
   const { title, iteration } = shown;
   const key = `${title}/table`;
   const { columns, rows } = episodeTable(paths, shown);
-  // A cell names the file of its picture.
+  // A cell contains the file name of its image.
   const data = rows.map((row) => row.map((cell) => (isPicture(cell) ? mediaName(cell) : cell)));
   const bytes = Buffer.from(JSON.stringify({ columns, data }), 'utf8');
   const digest = sha256(bytes);
@@ -223,12 +226,12 @@ function fileOf(picture: ShownPicture): MediaFile {
   return { name: mediaName(picture), read: picture.read };
 }
 
-/** Equal pictures have one name, and are uploaded once. */
+/** Equal images have one name and are uploaded once. */
 function mediaName({ digest }: ShownPicture): string {
   return `media/images/${digest.slice(0, 20)}.png`;
 }
 
-/** A file to upload, and its content; null if it is gone. */
+/** A file to upload. Its content is null if it no longer exists. */
 export interface MediaFile {
   readonly name: string;
   readonly read: () => Uint8Array | null;
