@@ -130,10 +130,10 @@ export function comparisonParts(comparison: Comparison): ComparisonParts {
 export async function comparisonReport(comparison: Comparison): Promise<WireReport> {
   const { runs } = comparison;
   const { results, settings: differences, times, alarms, leading, ...head } = comparisonParts(comparison);
-  const pictures = new parts.Pictures();
+  const images = new parts.ReportImages();
   const sheets: WireBlock[] = [];
   for (const [at, { report, paths }] of runs.entries()) {
-    sheets.push(...(await pictures.sheets(letteredName(report.run_name, at), paths)));
+    sheets.push(...(await images.sheets(letteredName(report.run_name, at), paths)));
   }
   return {
     ...head,
@@ -154,7 +154,7 @@ export async function comparisonReport(comparison: Comparison): Promise<WireRepo
       { title: 'Hack alarms', blocks: alarms },
       { title: 'Contact sheets', blocks: sheets },
     ],
-    pictures: pictures.addresses,
+    images: images.addresses,
   };
 }
 

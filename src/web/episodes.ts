@@ -225,7 +225,7 @@ const CONTACT_SHEET = 'contact_sheet';
  * The image with this name: a file in media/, which never changes, or the contact sheet. Raises Refusal 404 for a missing file, and for a file that is
  * not a PNG, because other content must not be served.
  */
-export function pictureOf(paths: RunPaths, name: string): Reply {
+export function imageReply(paths: RunPaths, name: string): Reply {
   const sheet = name === CONTACT_SHEET;
   if (!sheet && !/^[0-9a-f]{64}$/.test(name)) throw new Refusal('not_found', 'No image has this name.');
   const body = readPng(sheet ? paths.contactSheet : paths.media(name));

@@ -8,7 +8,7 @@ import { performAction, actOnSweep } from './actions.js';
 import { chosenRuns, comparisonOf, groupsOf, reportFileOf } from './comparison.js';
 import { curvesOf, groupCurvesOf } from './curves.js';
 import { Broadcast, streamLog } from './events.js';
-import { episodesOf, episodesRequest, integerParameter, judgementsOf, pictureOf } from './episodes.js';
+import { episodesOf, episodesRequest, integerParameter, judgementsOf, imageReply } from './episodes.js';
 import { cellGroups, listExperiments, matrixOf, sweepOf } from './experiments.js';
 import { GUARD_HEADERS, pageRoutes } from './page_files.js';
 import { listKeys, listRuns } from './run_list.js';
@@ -141,7 +141,7 @@ function dataRoutes(
       streamLog(call, paths, { ...choice, lines: integerParameter(query, 'lines', 500, 100_000) }).catch(onDefect);
       return null;
     },
-    '/api/picture/': ({ rest, query }) => pictureOf(runOf(index, query).paths, rest),
+    '/api/image/': ({ rest, query }) => imageReply(runOf(index, query).paths, rest),
     '/api/events': (call) => {
       events.open(call);
       return null;

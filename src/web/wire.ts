@@ -306,11 +306,11 @@ export type WireBlock =
       readonly shares: readonly string[];
       readonly rows: readonly { readonly label: string; readonly total: number; readonly seconds: readonly number[] }[];
     }
-  /** Images, by their indices in `WireReport.pictures`. Null for an unreadable image, which `label` reports. */
+  /** Images, by their indices in `WireReport.images`. Null for an unreadable image, which `label` reports. */
   | {
-      readonly kind: 'pictures';
+      readonly kind: 'images';
       readonly title: string;
-      readonly pictures: readonly { readonly label: string; readonly at: number | null }[];
+      readonly images: readonly { readonly label: string; readonly at: number | null }[];
     };
 
 /** The report of a run, an experiment, or a comparison. */
@@ -331,7 +331,7 @@ export interface WireReport {
   readonly curves: WireCurves;
   readonly sections: readonly { readonly title: string; readonly blocks: readonly WireBlock[] }[];
   /** Data URLs. */
-  readonly pictures: readonly string[];
+  readonly images: readonly string[];
 }
 
 /** A comparison of runs with the first of them. */

@@ -230,7 +230,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     expect(complaints.splice(0).filter((text) => !text.includes('404'))).toEqual([]);
   }, 600_000);
 
-  it('shows curves with their values, as pictures and in words', async () => {
+  it('shows curves with their values, as images and in words', async () => {
     await open(`#/run/0/${START}`);
     const charts = page.locator('.chart .plot');
     await charts.first().locator('canvas').waitFor();
@@ -282,7 +282,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => cards.first().locator('.judgements').textContent()).toContain('changed as asked');
   });
 
-  it('shows hostile text as text, and pictures that are gone as gone', async () => {
+  it('shows hostile text as text, and images that are gone as gone', async () => {
     await open('#/run/0/made_hostile?tab=episodes');
     await page.locator('.episode').first().waitFor();
     await expect.poll(() => page.locator('.instruction').first().textContent()).toContain('<img src=x onerror=');

@@ -158,7 +158,7 @@ export interface MadeEpisodes {
   readonly withImages: boolean;
 }
 
-/** Writes the episodes of an iteration, each with its pictures and judgements. */
+/** Writes the episodes of an iteration, each with its images and judgements. */
 export async function writeMadeEpisodes(paths: RunPaths, made: MadeEpisodes): Promise<void> {
   const { iteration, prompts, answers, withImages, instruction = (prompt) => `move the square ${prompt} cells` } = made;
   mkdirSync(paths.episodesDir, { recursive: true });

@@ -86,7 +86,7 @@ describe('who asks', () => {
     '/api/runs',
     '/api/run?run=0/run',
     '/api/events',
-    '/api/picture/x',
+    '/api/image/x',
     '/api/log?run=0/run',
     '/api/report?run=0/run',
   ])('needs the token for %s', async (path) => {
@@ -138,9 +138,9 @@ describe('what is asked for', () => {
     '/api/episodes?run=0/nothing',
     '/api/curves?run=0/run/..',
     '/api/experiment?id=0/../x',
-    '/api/picture/..%2F..%2Fsecret.png?run=0/run',
-    '/api/picture/run.json?run=0/run',
-    '/api/picture/%00?run=0/run',
+    '/api/image/..%2F..%2Fsecret.png?run=0/run',
+    '/api/image/run.json?run=0/run',
+    '/api/image/%00?run=0/run',
     '/page/../../package.json',
     '/etc/passwd',
   ])('is not found: %s', async (path) => {
@@ -330,7 +330,7 @@ describe('a comparison', () => {
   });
 });
 
-describe('pictures', () => {
+describe('images', () => {
   it('are PNG files of the run, which browsers may keep', async () => {
     const dir = folder();
     const paths = made(dir);
@@ -338,7 +338,7 @@ describe('pictures', () => {
     const [line] = readFileSync(paths.episodes(5), 'utf8').split('\n');
     const { source } = JSON.parse(line) as { source: string };
     const { ask } = await serve(dir);
-    const reply = await ask(`/api/picture/${source}?run=0/run`);
+    const reply = await ask(`/api/image/${source}?run=0/run`);
     expect([reply.status, reply.headers.get('content-type')]).toEqual([200, 'image/png']);
     expect(reply.headers.get('cache-control')).toContain('immutable');
     expect(reply.headers.get('x-content-type-options')).toBe('nosniff');
@@ -354,7 +354,7 @@ describe('pictures', () => {
     writeFileSync(paths.media(page), '<script>alert(1)</script>');
     mkdirSync(paths.media(none));
     const { ask } = await serve(dir);
-    for (const name of [link, page, none]) expect((await ask(`/api/picture/${name}?run=0/run`)).status).toBe(404);
+    for (const name of [link, page, none]) expect((await ask(`/api/image/${name}?run=0/run`)).status).toBe(404);
   });
 });
 

@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import type { WireBlock, WireContent, WireReport, WireText } from '../wire.js';
 import { colorOf } from './chart.js';
 import { visible } from './format.js';
-import { Breakable, Picture, Table } from './parts.js';
+import { Breakable, ImageFigure, Table } from './parts.js';
 
 /** Draws the curves, which depend on the page that contains the block. */
 type Curves = () => JSX.Element;
@@ -39,15 +39,15 @@ const BLOCKS: Blocks = {
   },
   curves: (_, curves) => curves(),
   times: ({ shares, rows }) => <Times shares={shares} rows={rows} />,
-  pictures: ({ title, pictures }) => (
+  images: ({ title, images }) => (
     <div class="sheets">
-      {pictures.map(({ label, at }) =>
+      {images.map(({ label, at }) =>
         at === null ? (
           <p key={label} class="error">
             {visible(label)}
           </p>
         ) : (
-          <Picture key={label} path={String(at)} label={label} alt={`${title}, ${label}`} />
+          <ImageFigure key={label} path={String(at)} label={label} alt={`${title}, ${label}`} />
         ),
       )}
     </div>

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import type { WireChanges, WireShown } from '../wire.js';
 import { visible } from './format.js';
-import { Picture } from './parts.js';
+import { ImageFigure } from './parts.js';
 
 interface Props {
   readonly changes: WireChanges;
@@ -80,13 +80,13 @@ function Shown({
   const text = score === null ? label : `${label} ${score.toFixed(1)}`;
   if (at === null) {
     return (
-      <figure class="picture">
-        <span class="picture-missing">no image</span>
+      <figure class="image">
+        <span class="image-missing">no image</span>
         <figcaption>{text}</figcaption>
       </figure>
     );
   }
-  return <Picture path={address(at)} label={text} alt={`${label}: ${prompt}`} />;
+  return <ImageFigure path={address(at)} label={text} alt={`${label}: ${prompt}`} />;
 }
 
 function signedFixed(value: number, digits: number): string {

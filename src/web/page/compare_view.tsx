@@ -5,7 +5,7 @@ import { Content, Notice, Sections, Text } from './blocks.js';
 import { CurvesView } from './curves_view.js';
 import { useData } from './hooks.js';
 import { isStoppedEarly, nameOfId, rewardScale } from './format.js';
-import { AlarmBadge, Breakable, Facts, Picture, Progress, State, Status } from './parts.js';
+import { AlarmBadge, Breakable, Facts, ImageFigure, Progress, State, Status } from './parts.js';
 import { ReportButton } from './actions_row.js';
 import { changed, go, hashOf, type Place } from './router.js';
 import { address } from './source.js';
@@ -74,7 +74,7 @@ export function CompareView({ place }: { readonly place: Place }): JSX.Element {
           <h2>Contact sheets from the latest evaluations</h2>
           <div class="sheets">
             {data.with_contact_sheet.map((id) => (
-              <Picture key={id} path={address('/api/picture/contact_sheet', { run: id })} label={nameOfId(id)} />
+              <ImageFigure key={id} path={address('/api/image/contact_sheet', { run: id })} label={nameOfId(id)} />
             ))}
           </div>
         </section>

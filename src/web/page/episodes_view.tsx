@@ -4,7 +4,7 @@ import { useRef, useState } from 'preact/hooks';
 import type { WireEpisode, WireEpisodeFile, WireEpisodes, WireJudgement } from '../wire.js';
 import { showNumber, visible } from './format.js';
 import { useData, useKeys, useTyped } from './hooks.js';
-import { Picture, Status } from './parts.js';
+import { ImageFigure, Status } from './parts.js';
 import { changed, go, type Place } from './router.js';
 import { address } from './source.js';
 
@@ -230,9 +230,9 @@ function Episode({
 }): JSX.Element {
   const [asked, setAsked] = useState(false);
   const { key, instruction, outcome, score, advantage, reason, finished } = episode;
-  const pictures = (['source', 'edited', 'truth'] as const).flatMap((kind) => {
+  const images = (['source', 'edited', 'truth'] as const).flatMap((kind) => {
     const name = episode[kind];
-    return name === null ? [] : [{ kind, path: address(`/api/picture/${name}`, { run: id }) }];
+    return name === null ? [] : [{ kind, path: address(`/api/image/${name}`, { run: id }) }];
   });
   return (
     <article class="card episode" tabIndex={-1} aria-label={`episode ${key}`}>
@@ -243,10 +243,10 @@ function Episode({
         {!finished && <span class="outcome outcome-zero_by_rule">did not stop</span>}
         <span class="quiet mono key">{visible(key)}</span>
       </p>
-      {pictures.length > 0 && (
-        <div class="pictures">
-          {pictures.map(({ kind, path }) => (
-            <Picture key={kind} path={path} label={kind === 'edited' ? 'edit' : kind} />
+      {images.length > 0 && (
+        <div class="images">
+          {images.map(({ kind, path }) => (
+            <ImageFigure key={kind} path={path} label={kind === 'edited' ? 'edit' : kind} />
           ))}
         </div>
       )}

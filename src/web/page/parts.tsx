@@ -82,7 +82,7 @@ export function Status({
 }
 
 /** An image of a run. It is loaded when it comes near the visible area. A wide strip, such as the frames of a clip, takes the full width. */
-export function Picture({
+export function ImageFigure({
   path,
   label,
   alt = label,
@@ -114,7 +114,7 @@ export function Picture({
     if (!seen) return undefined;
     const stop = new AbortController();
     let made: string | null = null;
-    source.picture(path, stop.signal).then(
+    source.image(path, stop.signal).then(
       (taken) => {
         made = taken;
         if (stop.signal.aborted) URL.revokeObjectURL(taken);
@@ -133,7 +133,7 @@ export function Picture({
   }, [path, seen]);
 
   return (
-    <figure class={wide ? 'picture picture-wide' : 'picture'} ref={setHolder}>
+    <figure class={wide ? 'image image-wide' : 'image'} ref={setHolder}>
       {url !== null && (
         <img
           src={url}
@@ -142,7 +142,7 @@ export function Picture({
         />
       )}
       {url === null && (
-        <span class="picture-missing" title={found.error ?? undefined}>
+        <span class="image-missing" title={found.error ?? undefined}>
           {found.error === null ? '' : 'image not available'}
         </span>
       )}

@@ -20,7 +20,7 @@ import {
   visible,
 } from './format.js';
 import { LogView } from './log_view.js';
-import { Breakable, Facts, Picture, Progress, State, Status, Table, Tabs } from './parts.js';
+import { Breakable, Facts, ImageFigure, Progress, State, Status, Table, Tabs } from './parts.js';
 import { hashOf, type Place } from './router.js';
 import { address } from './source.js';
 
@@ -197,7 +197,7 @@ function Answers({ page }: { readonly page: WireRunPage }): JSX.Element {
         <ChangesView
           changes={data}
           scale={rewardScale([page.run])}
-          address={(at) => address(`/api/picture/${at}`, { run: id })}
+          address={(at) => address(`/api/image/${at}`, { run: id })}
         />
       )}
       {!hasExamples && !loading && page.has_contact_sheet && <Sheet page={page} />}
@@ -216,7 +216,7 @@ function Sheet({ page }: { readonly page: WireRunPage }): JSX.Element {
   return (
     <details class="card sheet" open>
       <summary>Held-out answers from the latest evaluation</summary>
-      <Picture path={address('/api/picture/contact_sheet', { run: id })} label={label.join(', ')} />
+      <ImageFigure path={address('/api/image/contact_sheet', { run: id })} label={label.join(', ')} />
     </details>
   );
 }

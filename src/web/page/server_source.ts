@@ -102,7 +102,7 @@ async function withTokenCheck<T>(asked: Promise<T>): Promise<T> {
 export const serverSource: Source = {
   ask: (address, signal) => withTokenCheck(getJson(address, signal)),
   inlined: () => null,
-  picture: (address, signal) => withTokenCheck(getFileUrl(address, signal)),
+  image: (address, signal) => withTokenCheck(getFileUrl(address, signal)),
   onChange: (callback) => feed.onChange(callback),
   onReturn: (callback) =>
     feed.onConnection((connection) => {

@@ -24,7 +24,7 @@ export interface Source {
   /** The address of an inlined image for an `<img>`. Null if the image has to be requested. */
   inlined(address: string): string | null;
   /** Loads an image that is not inlined. Raises as `ask` does. */
-  picture(address: string, signal: AbortSignal): Promise<string>;
+  image(address: string, signal: AbortSignal): Promise<string>;
   /** Calls back when data has changed, with the ids of the affected runs or null for all. Returns a function that stops it. */
   onChange(callback: (ids: readonly string[] | null) => void): () => void;
   /** Calls back when the server can be reached again. Returns a function that stops it. */
@@ -45,7 +45,7 @@ export function address(path: string, query: Query = {}): string {
 }
 
 /** Answers requests for curves like the dashboard server, and requests for images by their index in the report. */
-export function inlinedSource({ curves, pictures }: WireReport): Source {
+export function inlinedSource({ curves, images }: WireReport): Source {
   const never = (): (() => void) => () => undefined;
   return {
     async ask<T>(address: string): Promise<T> {
@@ -59,8 +59,8 @@ export function inlinedSource({ curves, pictures }: WireReport): Source {
         .map((curve) => cutToRange(curve, from, to));
       return { ...curves, curves: found } as T;
     },
-    inlined: (place) => pictures[Number(place)] ?? null,
-    picture: async (place) => notInReport(`the image ${place}`),
+    inlined: (place) => images[Number(place)] ?? null,
+    image: async (place) => notInReport(`the image ${place}`),
     onChange: never,
     onReturn: never,
   };

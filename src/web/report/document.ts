@@ -25,7 +25,7 @@ export function reportDocument(title: string, report: WireReport, text: string):
 <body>
 <div id="page"></div>
 <noscript><main class="report"><pre>${escapeHtml(text)}</pre>
-<p>With JavaScript, which is in this file, the page shows curves and pictures as well.</p></main></noscript>
+<p>With JavaScript, which is in this file, the page shows curves and images as well.</p></main></noscript>
 <script id="report" type="application/json">${escapeJson(report)}</script>
 <script>${script}</script>
 </body>

@@ -55,7 +55,7 @@ export async function examFile(
         ],
       },
     ],
-    pictures: said.pictures,
+    images: said.images,
   };
   return reportDocument(`Exam of ${reward.model}`, report, text);
 }
@@ -64,7 +64,7 @@ export async function examFile(
 async function answersShown(
   cases: readonly ShownCase[],
   model: string,
-): Promise<{ readonly blocks: WireReport['sections'][number]['blocks']; readonly pictures: readonly string[] }> {
+): Promise<{ readonly blocks: WireReport['sections'][number]['blocks']; readonly images: readonly string[] }> {
   const caption = `Mean rewards from 0 to 1 by ${model}`;
   if (cases.some(({ exam }) => exam.source === null)) {
     const rows = cases.flatMap(({ exam, record }) =>
@@ -74,12 +74,12 @@ async function answersShown(
         return [asked, name.replaceAll('_', ' '), answer, score === null ? 'no score' : score.toFixed(2)];
       }),
     );
-    return { blocks: [table(caption, { titles: ['question', '', 'answer', 'reward'], rows })], pictures: [] };
+    return { blocks: [table(caption, { titles: ['question', '', 'answer', 'reward'], rows })], images: [] };
   }
   const sheet = await drawExamSheet(cases, caption);
   return {
-    blocks: [{ kind: 'pictures', title: 'Edits with their rewards', pictures: [{ label: 'first cases', at: 0 }] }],
-    pictures: [`data:image/png;base64,${Buffer.from(sheet).toString('base64')}`],
+    blocks: [{ kind: 'images', title: 'Edits with their rewards', images: [{ label: 'first cases', at: 0 }] }],
+    images: [`data:image/png;base64,${Buffer.from(sheet).toString('base64')}`],
   };
 }
 

@@ -43,7 +43,7 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
   }));
   const verdict = verdictOf(results);
   const base = baseOf(report, cells, verdict);
-  const pictures = new parts.Pictures();
+  const images = new parts.ReportImages();
   const settings = base === null ? null : settingsOf(base);
   const timed = cells.map(({ name, runs: of }) => ({ label: name, seconds: meanSeconds(of) }));
   return {
@@ -68,11 +68,11 @@ export async function experimentReport(report: ExperimentReport): Promise<WireRe
         title: 'Hack alarms',
         blocks: parts.alarms(runs.map(({ run_name, report: one }) => ({ run: run_name, alarms: one?.alarms ?? [] }))),
       },
-      { title: 'Contact sheets', blocks: await sheets(pictures, cells, base, verdict) },
+      { title: 'Contact sheets', blocks: await sheets(images, cells, base, verdict) },
       ...(settings === null ? [] : [{ title: 'Settings', blocks: [settings] }]),
       { title: 'Runs', blocks: [runTable(runs)] },
     ],
-    pictures: pictures.addresses,
+    images: images.addresses,
   };
 }
 
@@ -246,7 +246,7 @@ function meanSeconds(runs: readonly ExperimentRun[]): RunReport['seconds_per_ite
 
 /** Contact sheets and answers of the best cell and its reference, one seed each. */
 async function sheets(
-  pictures: parts.Pictures,
+  images: parts.ReportImages,
   cells: readonly Cell[],
   base: Cell | null,
   verdict: Verdict | null,
@@ -260,7 +260,7 @@ async function sheets(
     const standing = cell === winner && verdict !== null ? standingOf(verdict) : 'Compared with';
     const title = `${standing}: ${cell.name} (${run.run_name})`;
     const answers = parts.answers(run.report?.answers ?? []);
-    blocks.push(...(await pictures.sheets(title, run.paths)), ...(answers === null ? [] : [answers]));
+    blocks.push(...(await images.sheets(title, run.paths)), ...(answers === null ? [] : [answers]));
   }
   return blocks.length === 0 ? [paragraph(quiet('No run has started.'))] : blocks;
 }

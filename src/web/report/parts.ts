@@ -114,7 +114,7 @@ function showSetting(value: unknown): string {
 }
 
 /** Collects the images of a report as data URLs. */
-export class Pictures {
+export class ReportImages {
   readonly addresses: string[] = [];
 
   /** The contact sheets from the start, the middle and the end of a run. */
@@ -130,12 +130,12 @@ export class Pictures {
       const why = 'No contact sheet: there was no evaluation yet, or the images were removed.';
       return [heading(title), paragraph(quiet(why))];
     }
-    const pictures: { readonly label: string; readonly at: number | null }[] = [];
+    const images: { readonly label: string; readonly at: number | null }[] = [];
     for (const { label, path } of sheets) {
       const at = await this.#take(path);
-      pictures.push({ label: at === null ? `Cannot read the image ${path}` : label, at });
+      images.push({ label: at === null ? `Cannot read the image ${path}` : label, at });
     }
-    return [heading(title), { kind: 'pictures', title, pictures }];
+    return [heading(title), { kind: 'images', title, images }];
   }
 
   /** Changed held-out answers with example images. Null before the second evaluation. */

@@ -24,9 +24,9 @@ import { code, heading, NONE, paragraph, quiet, table } from './parts.js';
 export async function runReport({ paths, report, lines }: ComparedRun): Promise<WireReport> {
   const record = readRecord(paths);
   const { state, iteration, num_iterations, reason, heldout } = report;
-  const pictures = new parts.Pictures();
+  const images = new parts.ReportImages();
   const answers = parts.answers(report.answers);
-  const changes = await pictures.changes(paths);
+  const changes = await images.changes(paths);
   const sections = [
     { title: 'Held-out', blocks: [heldOutTable(report)] },
     { title: 'Settings', blocks: settings(record) },
@@ -39,7 +39,7 @@ export async function runReport({ paths, report, lines }: ComparedRun): Promise<
     { title: 'Hack alarms', blocks: parts.alarms([{ run: report.run_name, alarms: report.alarms }]) },
     {
       title: 'Contact sheets',
-      blocks: await pictures.sheets(`Held-out answers of ${report.run_name}`, paths),
+      blocks: await images.sheets(`Held-out answers of ${report.run_name}`, paths),
     },
     ...(answers === null ? [] : [{ title: 'Held-out answers', blocks: [answers] }]),
     { title: 'Attempts', blocks: [attempts(record)] },
@@ -55,7 +55,7 @@ export async function runReport({ paths, report, lines }: ComparedRun): Promise<
     changes,
     curves: reportCurves([{ label: report.run_name, runs: [lines] }], heldout.metric),
     sections,
-    pictures: pictures.addresses,
+    images: images.addresses,
   };
 }
 

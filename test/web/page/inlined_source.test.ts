@@ -12,7 +12,7 @@ const report = {
     lines: 3,
     wrong_lines: 0,
   },
-  pictures: ['data:image/webp;base64,AA'],
+  images: ['data:image/webp;base64,AA'],
 } as unknown as WireReport;
 const { signal } = new AbortController();
 
@@ -31,6 +31,6 @@ it('returns inlined images and rejects anything else', async () => {
   const source = inlinedSource(report);
   expect(source.inlined('0')).toBe('data:image/webp;base64,AA');
   expect(source.inlined('1')).toBeNull();
-  await expect(source.picture('1', signal)).rejects.toThrow('does not contain the image 1');
+  await expect(source.image('1', signal)).rejects.toThrow('does not contain the image 1');
   await expect(source.ask('/api/runs', signal)).rejects.toThrow('does not contain /api/runs');
 });

@@ -17,14 +17,14 @@ import { finishedRun, withAnswers, withSheets } from '../../run/report/recorded_
 const HOSTILE = `</title><script>alert(1)</script><img src="http://evil.example/x" onerror='alert(2)'>\u001b[2J\u202e`;
 
 /** Every text of a report, in its order. */
-function wordsOf({ curves, pictures, ...report }: WireReport): string {
+function wordsOf({ curves, images, ...report }: WireReport): string {
   const texts = (value: unknown): string[] =>
     typeof value === 'string'
       ? [value]
       : typeof value === 'object' && value !== null
         ? Object.entries(value).flatMap(([key, one]) => (['kind', 'as'].includes(key) ? [] : texts(one)))
         : [];
-  void [curves, pictures];
+  void [curves, images];
   return texts(report).join(' ');
 }
 
@@ -124,7 +124,7 @@ describe('reports', () => {
   it('of a run have all there is, and texts as they are: the page spells them out', async () => {
     const paths = at('x__kl-0__seed-1');
     const report = await ofRun(paths);
-    expect(report.pictures.map((address) => address.slice(0, 23))).toEqual(
+    expect(report.images.map((address) => address.slice(0, 23))).toEqual(
       Array.from({ length: 3 }, () => 'data:image/webp;base64,'),
     );
     const words = wordsOf(report);
@@ -133,12 +133,12 @@ describe('reports', () => {
     expect(words).toContain(HOSTILE);
   });
 
-  it('say which pictures are gone', async () => {
+  it('say which images are gone', async () => {
     const paths = at('x__kl-0__seed-2');
     expect(wordsOf(await ofRun(paths))).toContain('No contact sheet');
     await withSheets(paths);
     const [first, second] = contactSheets(paths);
-    writeFileSync(first.path, 'no picture');
+    writeFileSync(first.path, 'no image');
     rmSync(second.path);
     const words = wordsOf(await ofRun(paths));
     expect(words).toContain(`Cannot read the image ${first.path}`);
