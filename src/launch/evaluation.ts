@@ -17,7 +17,7 @@ import { findRun } from '../run/find.js';
 import { linkFolder } from '../run/claim/fork.js';
 import { iterationName, RunPaths } from '../run/paths.js';
 import { readRecord } from '../run/record.js';
-import { differ, scalesOf } from '../run/report/evaluation.js';
+import { useDifferentScales, scalesOf } from '../run/report/evaluation.js';
 import { recordedConfig } from '../run/recorded_config.js';
 import { liveLock } from '../run/status.js';
 import { hubReference, runReference } from '../config/schema/model.js';
@@ -171,7 +171,7 @@ export function requireCommonNumber([own, other]: readonly Pick<EvaluationSubjec
   if (other === undefined) return;
   const [scales, others] = [own, other].map(({ config }) => scalesOf((path) => getPath(config.settings, path)));
   const isCommon = ([name, identity]: readonly [string, string]): boolean => others.measures.get(name) === identity;
-  if (!differ(scales, others, null) || [...scales.measures].some(isCommon)) return;
+  if (!useDifferentScales(scales, others, null) || [...scales.measures].some(isCommon)) return;
   const labels = [scales, others].map(({ reward }) => reward?.label ?? '');
   const names = labels[0] === labels[1] ? `${labels[0]}, with other fields or another judge` : labels.join(' and ');
   throw new UsageError(

@@ -8,7 +8,7 @@ import { readRecord } from '../run/record.js';
 import type { RunSettings } from '../config/schema/run.js';
 import { RunTracking } from '../run/track/tracking.js';
 import type { Say } from '../run/track/shared.js';
-import { noteWandbId, wandbIdOfEnvironment } from '../run/track/wandb/environment.js';
+import { recordWandbId, wandbIdOfEnvironment } from '../run/track/wandb/environment.js';
 
 export interface TrackingsOptions {
   /** Receives lines after their run has ended. */
@@ -96,7 +96,7 @@ export class TrackedAttempt {
     const record = readRecord(paths);
     if (record === null) return;
     this.#say = say;
-    if (this.wandbId !== null) noteWandbId(paths, this.wandbId);
+    if (this.wandbId !== null) recordWandbId(paths, this.wandbId);
     const earlier = this.others.get(run_name);
     const tracking = new RunTracking({
       paths,

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig } from '../../src/config/load.js';
 import { RunTrackings } from '../../src/launch/trackings.js';
 import type { RunSettings } from '../../src/config/schema/run.js';
-import { notedWandbId } from '../../src/run/track/wandb/environment.js';
+import { recordedWandbId } from '../../src/run/track/wandb/environment.js';
 import { testFolders } from '../support/folder.js';
 import { FakeRun } from '../run/track/run_directory.js';
 
@@ -30,7 +30,7 @@ describe('WANDB_RUN_ID', () => {
       runs.push(run);
     }
     await trackings.close();
-    expect(runs.map(({ paths }) => notedWandbId(paths))).toEqual([null, 'mine']);
+    expect(runs.map(({ paths }) => recordedWandbId(paths))).toEqual([null, 'mine']);
   });
 
   it('is said to do nothing where the run goes nowhere', async () => {

@@ -136,7 +136,7 @@ const benchPlaces = {
 };
 
 /** For models that learn only from the images of inpainting samples. */
-export const benchPictures = section('Training and held-out images.', z.strictObject(benchPlaces));
+export const benchImages = section('Training and held-out images.', z.strictObject(benchPlaces));
 
 export const inpaintData = section(
   'Training and held-out inpainting samples.',

@@ -73,7 +73,7 @@ export interface ImageSize {
 }
 
 /** The sides of a valid `size`. */
-export function pictureSize(size: string): ImageSize {
+export function parseImageSize(size: string): ImageSize {
   const [width, height] = size.split('x').map(Number);
   return { width, height };
 }

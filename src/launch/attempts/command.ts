@@ -12,7 +12,7 @@ import { sha256 } from '../../core/images/image.js';
 import type { RunHandle } from '../../run/claim/claim.js';
 import { FILES_ONLY, openRunLog, type RunLog } from '../../run/logs.js';
 import type { RunPaths } from '../../run/paths.js';
-import { notedWandbId } from '../../run/track/wandb/environment.js';
+import { recordedWandbId } from '../../run/track/wandb/environment.js';
 import type { View } from '../live/view.js';
 import { freePort, rankEnvironment, supervise, type RankCommand } from '../processes/supervise.js';
 import type { RunKind } from '../worker/protocol.js';
@@ -224,7 +224,7 @@ function runEnvironment(config: LoadedConfig, claimed: Claimed): Record<string, 
  * Raises RunError if the recorded id cannot be read.
  */
 export function wandbRunId({ record, paths }: Pick<RunHandle, 'record' | 'paths'>): string {
-  const noted = notedWandbId(paths);
+  const noted = recordedWandbId(paths);
   if (noted !== null) return noted;
   return sha256(Buffer.from(`${record.run_name} ${record.created_at}`)).slice(0, 16);
 }

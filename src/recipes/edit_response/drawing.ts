@@ -30,7 +30,7 @@ import { toStoredBytes, type StoredTensor } from '../../core/safetensors.js';
 import { STATES_DTYPES, type RenderRequest, type RenderIdentity } from '../../train/environments/render_server.js';
 import type { ServedImages } from '../../train/environments/served.js';
 import type { ImagesRequest } from '../../train/environments/images_api.js';
-import { pictureSize, sizeText } from '../../config/schema/images_api.js';
+import { parseImageSize, sizeText } from '../../config/schema/images_api.js';
 
 /** An answer of the policy. A recorded one includes the identity of its image. */
 export interface ResponseAnswer extends TokenAnswer, RecordedDrawing {}
@@ -355,7 +355,7 @@ export class TextPromptDrawing implements Drawing {
   fitted(image: RgbImage, path: string, where: string): RgbImage {
     const { size, max_pixels: most } = this.environment;
     if (size === null) return fittedTo(image, { side: SERVED_SIDE, most, key: MAX_PIXELS }, path, where);
-    const { width, height } = pictureSize(size);
+    const { width, height } = parseImageSize(size);
     if (image.width * height !== image.height * width) {
       throw new DataError(`${path}: found ${image.width}x${image.height} pixels; allowed: the shape of ${size}`, {
         where,

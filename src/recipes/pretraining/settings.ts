@@ -10,7 +10,7 @@ import {
   tokenizerAlgorithm,
   type WordsSftSettings,
 } from '../../config/schema/algorithm.js';
-import { benchPictures, imageData, captionedData } from '../../config/schema/data.js';
+import { benchImages, imageData, captionedData } from '../../config/schema/data.js';
 import { section, positiveInteger, result } from '../../core/schema/mark.js';
 import { autoencoderInit, engine, imageTokenizerInit, clipInit, optionalModel } from '../../config/schema/model.js';
 import { taskField, trainedFields, type TrainedSettings } from '../../config/schema/run.js';
@@ -41,7 +41,7 @@ function networkSchema<N extends string, A extends z.ZodType, D extends z.ZodTyp
   return z.strictObject({ ...trainedFields, ...taskField(task), algorithm, data, environment });
 }
 
-const autoencoderSchema = networkSchema('image_autoencoder', autoencoderAlgorithm, benchPictures, [
+const autoencoderSchema = networkSchema('image_autoencoder', autoencoderAlgorithm, benchImages, [
   'The autoencoder that is trained.',
   autoencoderInit,
 ]);

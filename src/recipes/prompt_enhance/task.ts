@@ -11,7 +11,7 @@ import type { RecordedEpisode } from '../../run/episodes.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import type { QuestionSource, TextPrompt, WordsTask } from '../shared/words/task.js';
 import { wordAnswers, type SampledSet } from '../../train/scoring/sample_rows.js';
-import { pictureSize } from '../../config/schema/images_api.js';
+import { parseImageSize } from '../../config/schema/images_api.js';
 import { questionOf, sampleRowsOf } from '../text_answers/task.js';
 import { rewriteOf } from './rewrite.js';
 import type { PromptEnhanceSettings } from './settings.js';
@@ -32,7 +32,7 @@ export function sampleRewrites(settings: PromptEnhanceSettings, count: number): 
 
 /** A gray image at the size of the environment. */
 function grayImage(environment: PromptEnhanceSettings['environment']): RgbImage {
-  const { width, height } = environment.type === 'model' ? environment : pictureSize(environment.size);
+  const { width, height } = environment.type === 'model' ? environment : parseImageSize(environment.size);
   return { width, height, data: new Uint8Array(width * height * 3).fill(128) };
 }
 

@@ -60,7 +60,7 @@ export function forkRun(source: RunPaths, iteration: number, name: string): RunP
       copyLines(source[files], half[files], ({ key }) => iterationOfKey(String(key)) <= iteration);
     }
     linkEpisodes(source, half, iteration);
-    linkPictures(source, half);
+    linkImages(source, half);
     copyServed(source, half);
     const { settings, undone } = settingsAt(record, iteration);
     const changes = changedSettings(record).filter((change) => change.iteration < iteration);
@@ -154,7 +154,7 @@ function copyServed({ trainingServerDir: from }: RunPaths, { trainingServerDir: 
 }
 
 /** Links the images that the episodes of `target` name, and images from an images server. */
-function linkPictures(source: RunPaths, target: RunPaths): void {
+function linkImages(source: RunPaths, target: RunPaths): void {
   mkdirSync(target.mediaDir, { recursive: true });
   const link = (text: string): void => {
     for (const [hash] of text.matchAll(/\b[0-9a-f]{64}\b/g)) {

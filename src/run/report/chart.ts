@@ -13,7 +13,7 @@ export interface Series {
   readonly label: string;
   readonly color: string;
   readonly points: readonly Point[];
-  readonly look: keyof typeof LOOKS;
+  readonly style: keyof typeof LINE_STYLES;
 }
 
 export interface Panel {
@@ -30,7 +30,7 @@ const MARGIN = { left: 78, right: 30, top: 84, bottom: 62 };
 const RIGHT = WIDTH - MARGIN.right;
 const PANEL_GAP = 46;
 /** Longer series are averaged to this many points, because there are no more pixels. */
-const MOST_POINTS = RIGHT - MARGIN.left;
+const MAX_POINTS = RIGHT - MARGIN.left;
 /** Approximate distance between the ticks of an axis, in pixels. */
 const TICK_GAP = { x: 107, y: 50 };
 
@@ -38,7 +38,7 @@ const TICK_GAP = { x: 107, y: 50 };
  * Line styles. `faint` is a thin pale line. `circles` and `squares` are marks on a line with error bars. `sign`
  * represents the style in the legend.
  */
-const LOOKS = {
+const LINE_STYLES = {
   line: { width: 2.4, opacity: 1, sign: '──' },
   faint: { width: 1.2, opacity: 0.4, sign: '──' },
   circles: { width: 1.6, opacity: 0.75, sign: '○' },
@@ -94,8 +94,8 @@ function drawPanel({ label, height, series, logarithmic = false }: Panel, top: n
   ].join('');
 }
 
-function drawSeries({ color, points, look }: Series, shift: number, x: Axis, y: Axis): string {
-  const { width, opacity } = LOOKS[look];
+function drawSeries({ color, points, style }: Series, shift: number, x: Axis, y: Axis): string {
+  const { width, opacity } = LINE_STYLES[style];
   const at = ({ x: iteration, y: value }: Pick<Point, 'x' | 'y'>): string =>
     `${round(x.at(iteration) + shift)} ${round(y.at(value))}`;
   let pen = 'M';
@@ -107,7 +107,7 @@ function drawSeries({ color, points, look }: Series, shift: number, x: Axis, y: 
   const parts = [
     `<path d="${line.join('')}" fill="none" stroke="${color}" stroke-width="${width}" stroke-opacity="${opacity}" stroke-linejoin="round"/>`,
   ];
-  for (const point of isMarked({ look }) ? points.filter((one) => Number.isFinite(one.y)) : []) {
+  for (const point of isMarked({ style }) ? points.filter((one) => Number.isFinite(one.y)) : []) {
     const [left, middle] = [x.at(point.x) + shift, y.at(point.y)];
     if (point.error > 0 && Number.isFinite(point.error)) {
       const [low, high] = [point.y - point.error, point.y + point.error].map((value) => round(y.at(value)));
@@ -115,7 +115,7 @@ function drawSeries({ color, points, look }: Series, shift: number, x: Axis, y: 
       parts.push(`<path d="M${round(left)} ${low}V${high}${ends}" fill="none" stroke="${color}" stroke-width="1.3"/>`);
     }
     parts.push(
-      look === 'circles'
+      style === 'circles'
         ? `<circle cx="${round(left)}" cy="${round(middle)}" r="4" fill="#fff" stroke="${color}" stroke-width="2"/>`
         : `<rect x="${round(left - 3.75)}" y="${round(middle - 3.75)}" width="7.5" height="7.5" fill="#fff" stroke="${color}" stroke-width="2"/>`,
     );
@@ -125,8 +125,8 @@ function drawSeries({ color, points, look }: Series, shift: number, x: Axis, y: 
 
 /** The legend at the right end. It is one text, because only the renderer knows the widths of letters. */
 function legend(series: readonly Series[], y: number): string {
-  const entries = series.map(({ label, color, look }, at) => {
-    const { sign, opacity, width } = LOOKS[look];
+  const entries = series.map(({ label, color, style }, at) => {
+    const { sign, opacity, width } = LINE_STYLES[style];
     const ink = `fill="${color}" stroke="${color}" stroke-width="${round(width - 1)}" fill-opacity="${opacity}" stroke-opacity="${opacity}"`;
     return `<tspan dx="${at === 0 ? 0 : 18}" ${ink}>${sign}</tspan><tspan dx="6">${escapeMarkup(label)}</tspan>`;
   });
@@ -179,17 +179,17 @@ function niceStep(about: number): number {
 }
 
 function few(points: readonly Point[]): readonly Pick<Point, 'x' | 'y'>[] {
-  if (points.length <= MOST_POINTS) return points;
+  if (points.length <= MAX_POINTS) return points;
   const curve = finiteCurve(
     points.map(({ x }) => x),
     points.map(({ y }) => y),
   );
-  const { iterations, mean } = condense(curve, MOST_POINTS);
+  const { iterations, mean } = condense(curve, MAX_POINTS);
   return iterations.map((x, at) => ({ x, y: mean[at] }));
 }
 
-function isMarked({ look }: Pick<Series, 'look'>): boolean {
-  return look === 'circles' || look === 'squares';
+function isMarked({ style }: Pick<Series, 'style'>): boolean {
+  return style === 'circles' || style === 'squares';
 }
 
 function showNumber(value: number): string {

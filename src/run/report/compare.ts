@@ -132,8 +132,8 @@ function basesOf(runs: readonly ComparedRun[], remarks: string[]): Basis[] {
   if (new Set(known.map(({ identity }) => identity)).size <= 1) {
     return [{ label: null, scores: runs.map(({ paths }) => promptScores(paths, null)) }, ...measures];
   }
-  const said = [...new Set(known.map(({ label }) => label))];
-  const differ = said.length === 1 ? `${said[0]}, with other fields or another judge` : said.join('; ');
+  const labels = [...new Set(known.map(({ label }) => label))];
+  const differ = labels.length === 1 ? `${labels[0]}, with other fields or another judge` : labels.join('; ');
   const instead =
     measures.length > 0
       ? `compared by ${measures.map(({ label }) => label).join(', ')}`
@@ -260,8 +260,8 @@ export function formatComparison(comparison: Comparison, width = Infinity): stri
       { width },
     ),
   );
-  const said = remarks.map((remark) => wrap(`Note: ${remark}`, width).join('\n'));
-  return [legend, ...results, ...said, ...formatSettings(settings, blocks, width)].join('\n\n');
+  const notes = remarks.map((remark) => wrap(`Note: ${remark}`, width).join('\n'));
+  return [legend, ...results, ...notes, ...formatSettings(settings, blocks, width)].join('\n\n');
 }
 
 /** Some of the runs, as columns. `of` selects their values from those of all runs. */

@@ -37,10 +37,12 @@ const ONE_COLUMN_ROWS = 8;
 
 /** Writes the sheet as PNG with a caption. Writes a sheet of words if no answer is an image and all have words. */
 export async function writeContactSheet(path: string, rows: readonly ContactSheetRow[], caption = ''): Promise<void> {
-  const said = rows.flatMap(({ instruction: prompt, score, source, edit, words }) =>
-    words === null || edit !== null ? [] : { prompt, score, ...words, picture: source },
+  const wordRows = rows.flatMap(({ instruction: prompt, score, source, edit, words }) =>
+    words === null || edit !== null ? [] : { prompt, score, ...words, image: source },
   );
-  return said.length === rows.length ? writeWordSheet(path, said, caption) : writeImageSheet(path, rows, caption);
+  return wordRows.length === rows.length
+    ? writeWordSheet(path, wordRows, caption)
+    : writeImageSheet(path, rows, caption);
 }
 
 const KINDS = ['source', 'edit', 'truth'] as const;
@@ -76,7 +78,7 @@ async function writeImageSheet(path: string, rows: readonly ContactSheetRow[], c
     kinds.forEach((kind, tile) => {
       const left = x + textWidth + tile * (TILE + GAP);
       const middle = left + TILE / 2;
-      if (heads) body.push(label(middle, MARGIN + 14, edits ? kind : 'picture', 'middle'));
+      if (heads) body.push(label(middle, MARGIN + 14, edits ? kind : 'image', 'middle'));
       // A pale tile with a frame just outside the image's area.
       const box = `x="${left - 0.5}" y="${y - 0.5}" width="${TILE + 1}" height="${TILE + 1}"`;
       body.push(`<rect ${box} fill="${EMPTY}" stroke="${LINE}"/>`);
@@ -142,17 +144,17 @@ export interface WordSheetRow {
   /** Null if the data has no labeled answer. */
   readonly expected: string | null;
   /** The image in the prompt. Null if there is none. */
-  readonly picture: RgbImage | null;
+  readonly image: RgbImage | null;
 }
 
 const WORD_HEAD = 30;
 const WORD_GAP = 24;
 const ROW_GAP = 26;
 /** Maximum height in pixels of images, which are placed below the words. */
-const PICTURE_HEIGHT = 120;
-const PICTURE_GAP = 8;
+const IMAGE_HEIGHT = 120;
+const IMAGE_GAP = 8;
 /** Longer texts are cut in the middle, so that their beginning and end stay visible. */
-const MOST_CHARACTERS = 700;
+const MAX_CHARACTERS = 700;
 
 interface Column {
   readonly title: string;
@@ -201,11 +203,11 @@ export async function writeWordSheet(path: string, rows: readonly WordSheetRow[]
     body.push(`<path d="M${MARGIN} ${top - ROW_GAP / 2 + 4.5}h${inner}" stroke="${LINE}"/>`);
     overlays.push(...cells.map(({ data: input }, at) => ({ input, left: lefts[at], top: top + 4 })));
     top += Math.max(...cells.map(({ info }) => info.height)) + ROW_GAP;
-    if (row.picture === null) continue;
+    if (row.image === null) continue;
     const [left] = lefts.slice(1);
-    const { data: input, info } = await fittedBelow(row.picture, MARGIN + inner - left);
-    overlays.push({ input, left, top: top - ROW_GAP + 4 + PICTURE_GAP });
-    top += PICTURE_GAP + info.height;
+    const { data: input, info } = await fittedBelow(row.image, MARGIN + inner - left);
+    overlays.push({ input, left, top: top - ROW_GAP + 4 + IMAGE_GAP });
+    top += IMAGE_GAP + info.height;
   }
   const size = `width="${2 * MARGIN + inner}" height="${top + MARGIN - ROW_GAP + 8}"`;
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${body.join('')}</svg>`;
@@ -224,7 +226,7 @@ async function drawn(text: string, width: number): Promise<{ data: Buffer; info:
 /** Resizes an image without smoothing small ones. */
 function fittedBelow({ width, height, data }: RgbImage, most: number): Promise<{ data: Buffer; info: OutputInfo }> {
   return sharp(data, { raw: { width, height, channels: 3 } })
-    .resize({ width: most, height: PICTURE_HEIGHT, fit: 'inside', withoutEnlargement: true })
+    .resize({ width: most, height: IMAGE_HEIGHT, fit: 'inside', withoutEnlargement: true })
     .png()
     .toBuffer({ resolveWithObject: true });
 }
@@ -241,8 +243,8 @@ function clean(text: string): string {
 
 function cut(text: string): string {
   const characters = [...clean(text).trim()];
-  if (characters.length <= MOST_CHARACTERS) return characters.join('');
-  const half = MOST_CHARACTERS / 2;
+  if (characters.length <= MAX_CHARACTERS) return characters.join('');
+  const half = MAX_CHARACTERS / 2;
   return `${characters.slice(0, half).join('')} … ${characters.slice(-half).join('')}`;
 }
 

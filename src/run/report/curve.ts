@@ -32,8 +32,8 @@ export async function writeCurve(paths: RunPaths, lines: readonly MetricsLine[])
  * of a supervised run.
  */
 export function curvePanels(lines: readonly MetricsLine[], scale: string | null = null): Panel[] {
-  const series = (label: string, color: string, look: Series['look'], metric: string, error?: string): Series => {
-    return { label, color, look, points: pick(lines, metric, error) };
+  const series = (label: string, color: string, style: Series['style'], metric: string, error?: string): Series => {
+    return { label, color, style, points: pick(lines, metric, error) };
   };
   const heldOut = [
     series('held-out, sampled', ORANGE, 'circles', 'validation/sampled/mean', 'validation/sampled/stderr'),
@@ -62,20 +62,20 @@ export function curvePanels(lines: readonly MetricsLine[], scale: string | null 
 }
 
 /** If a loss falls by a larger factor, a linear axis would show a flat line for most of the run. */
-const MOST_LINEAR = 100;
+const MAX_LINEAR_RATIO = 100;
 
 function spansDecades(series: readonly Series[]): boolean {
   const values = series.flatMap(({ points }) => points.map(({ y }) => y)).filter(Number.isFinite);
   const least = values.reduce((a, b) => Math.min(a, b), Infinity);
-  return least > 0 && values.some((value) => value > MOST_LINEAR * least);
+  return least > 0 && values.some((value) => value > MAX_LINEAR_RATIO * least);
 }
 
 /** The raw values as a pale line, and a smoothed curve unless there are few values. */
 function trend(points: readonly Point[]): Series[] {
-  if (points.length < 10) return [{ label: 'training', color: BLUE, points, look: 'line' }];
+  if (points.length < 10) return [{ label: 'training', color: BLUE, points, style: 'line' }];
   return [
-    { label: 'training', color: BLUE, points, look: 'faint' },
-    { label: 'training, smoothed', color: BLUE, points: smoothed(points), look: 'line' },
+    { label: 'training', color: BLUE, points, style: 'faint' },
+    { label: 'training, smoothed', color: BLUE, points: smoothed(points), style: 'line' },
   ];
 }
 

@@ -63,7 +63,7 @@ export function readEvaluation(
   const numbers = measures.flatMap((by) => {
     const measure = by === null ? null : { name: by, identity: null };
     const own = promptScores(paths, measure, iteration);
-    const isCompared = base !== null && (other === null || !differ(scales, other, by));
+    const isCompared = base !== null && (other === null || !useDifferentScales(scales, other, by));
     const others = isCompared ? promptScores(base.paths, measure, base.iteration) : null;
     // A single set is equal to all sets together.
     return (sets.length > 2 ? sets : [null]).flatMap((set) =>
@@ -94,7 +94,7 @@ export function scalesOf(read: ReadSettings): Scales {
  * Whether two evaluations use known, different scales for a measure, or for the reward if `by` is null. Their numbers
  * are then not comparable.
  */
-export function differ(a: Scales, b: Scales, by: string | null): boolean {
+export function useDifferentScales(a: Scales, b: Scales, by: string | null): boolean {
   const [one, other] = [a, b].map(({ reward, measures }) => (by === null ? reward?.identity : measures.get(by)));
   return one !== undefined && other !== undefined && one !== other;
 }

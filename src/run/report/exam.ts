@@ -149,11 +149,11 @@ export function costSentence({ tokens, seconds }: ExamCosts): string {
     ...(tokens === null ? [] : [`${showTokens(tokens)} tokens`]),
     ...(seconds === null ? [] : [`${showSeconds(seconds.median)} s (95% within ${showSeconds(seconds.p95)} s)`]),
   ];
-  const said = [
+  const sentence = [
     ...(took.length === 0 ? [] : [`each question takes ${took.join(' and ')}`]),
     ...(tokens === null ? [NO_TOKENS] : []),
   ].join('; ');
-  return `${said.charAt(0).toUpperCase()}${said.slice(1)}.`;
+  return `${sentence.charAt(0).toUpperCase()}${sentence.slice(1)}.`;
 }
 
 /** Tokens of the prompt and of the completion. */

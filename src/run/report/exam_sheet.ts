@@ -38,8 +38,8 @@ export async function drawExamSheet(cases: readonly ShownCase[], caption: string
   cases.forEach(({ exam, record }, row) => {
     const top = MARGIN + HEAD + row * ROW_HEIGHT;
     overlays.push(instruction(exam.instruction, top));
-    imagesOf(exam).forEach(([name, picture], at) => {
-      overlays.push(fitted(picture, left(at), top, TILE));
+    imagesOf(exam).forEach(([name, image], at) => {
+      overlays.push(fitted(image, left(at), top, TILE));
       if (!(name in record.scores)) return;
       const score = record.scores[name];
       body.push(words(left(at) + TILE / 2, top + TILE + 18, score === null ? 'no score' : score.toFixed(2), INK));
@@ -54,8 +54,8 @@ function words(x: number, y: number, text: string, fill = MUTED): string {
   return `<text x="${x}" y="${y}" text-anchor="middle" ${font}>${escapeMarkup(text)}</text>`;
 }
 
-async function instruction(said: string, top: number): Promise<OverlayOptions> {
-  const text = `<span foreground="${INK}">${escapeMarkup(said.replace(/^(.{160}).+$/su, '$1…'))}</span>`;
+async function instruction(words: string, top: number): Promise<OverlayOptions> {
+  const text = `<span foreground="${INK}">${escapeMarkup(words.replace(/^(.{160}).+$/su, '$1…'))}</span>`;
   const input = await sharp({
     text: { text, font: `${FONT} 13`, rgba: true, width: TEXT_WIDTH - 18, wrap: 'word-char', spacing: 4 },
   })

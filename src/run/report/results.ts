@@ -277,8 +277,8 @@ function whyRewardsDiffer(runs: readonly ResultRun[]): string | null {
   );
   if (scales.size < 2) return null;
   const labels = [...new Set(scales.values())];
-  const said = labels.length === 1 ? `${labels[0]}, with other fields or another judge` : labels.join('; ');
-  return `not compared: the cells have different rewards (${said}), so their numbers are on different scales. To compare them, set a measure in the experiment file, such as measure: '${exampleOf(known)}', and repeat the sweep, which scores finished runs from their records`;
+  const named = labels.length === 1 ? `${labels[0]}, with other fields or another judge` : labels.join('; ');
+  return `not compared: the cells have different rewards (${named}), so their numbers are on different scales. To compare them, set a measure in the experiment file, such as measure: '${exampleOf(known)}', and repeat the sweep, which scores finished runs from their records`;
 }
 
 function knownSettings(runs: readonly ResultRun[]): ReadSettings[] {

@@ -69,8 +69,8 @@ function headline({ heldout }: RunReport, width: number): string[] {
   const change = found === undefined ? signedLoss(after - before) : (showChange(found) ?? '');
   const over = found?.change === undefined ? '' : ` over ${found.change.n} prompts`;
   // There is no change if either number is missing.
-  const told = Number.isNaN(after - before) ? '' : ` (${change}${over})`;
-  return wrap(`${name}: ${show(before)} → ${show(after)}${told}`, width);
+  const changeText = Number.isNaN(after - before) ? '' : ` (${change}${over})`;
+  return wrap(`${name}: ${show(before)} → ${show(after)}${changeText}`, width);
 }
 
 function training(report: RunReport, width: number): string[] {
@@ -103,7 +103,7 @@ function training(report: RunReport, width: number): string[] {
 }
 
 /** Maximum number of characters of an answer on a line. */
-const MOST_CHARACTERS = 160;
+const MAX_CHARACTERS = 160;
 
 function answers({ answers: shown }: RunReport, width: number): string[] {
   if (shown.length === 0) return [];
@@ -111,15 +111,15 @@ function answers({ answers: shown }: RunReport, width: number): string[] {
     const rows = [
       [`  ${which}`, '', 'prompt', oneLine(prompt)],
       ...(expected === null ? [] : [['', '', 'expected', oneLine(expected)]]),
-      ...(before === null ? [] : saidRows('before', before)),
-      ...saidRows(before === null ? 'answer' : 'after', after),
+      ...(before === null ? [] : answerRows('before', before)),
+      ...answerRows(before === null ? 'answer' : 'after', after),
     ];
     return rows;
   });
   return ['held-out answers', ...alignColumns(blocks.flat(), width)];
 }
 
-function saidRows(when: string, { score, thought, answer }: RecordedAnswer): string[][] {
+function answerRows(when: string, { score, thought, answer }: RecordedAnswer): string[][] {
   const worth = score === null ? '-' : score.toFixed(3);
   const thinking = thought === null ? [] : [['', '', `${when}, thinking`, oneLine(thought)]];
   return [...thinking, ['', worth, when, oneLine(answer)]];
@@ -127,9 +127,9 @@ function saidRows(when: string, { score, thought, answer }: RecordedAnswer): str
 
 function oneLine(text: string): string {
   const characters = [...printable(text.replace(/\s+/g, ' ').trim())];
-  return characters.length <= MOST_CHARACTERS
+  return characters.length <= MAX_CHARACTERS
     ? characters.join('')
-    : `${characters.slice(0, MOST_CHARACTERS - 1).join('')}…`;
+    : `${characters.slice(0, MAX_CHARACTERS - 1).join('')}…`;
 }
 
 function alarms(report: RunReport, width: number): string[] {

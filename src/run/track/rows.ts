@@ -85,7 +85,7 @@ export class RowFollower {
       this.#marks = [];
       return [];
     }
-    if (found.replaced || found.shorter) this.#marks = this.#holding(found.log);
+    if (found.replaced || found.shorter) this.#marks = this.#validMarks(found.log);
     this.#at = this.#marks.at(-1) ?? START_MARK;
     return found.log.piece(this.#at.bytes).map(({ text, end }) => this.#row(text, end));
   }
@@ -103,7 +103,7 @@ export class RowFollower {
   }
 
   /** The marks whose lines are unchanged. */
-  #holding(log: LogReader): readonly RowMark[] {
+  #validMarks(log: LogReader): readonly RowMark[] {
     let [lines, bytes, digest] = [0, 0, ''];
     const holding: RowMark[] = [];
     for (const mark of this.#marks) {

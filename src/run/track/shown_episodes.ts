@@ -11,12 +11,12 @@ import { readLines } from '../journal.js';
 import type { RunPaths } from '../paths.js';
 
 /** Longer texts are cut. The run directory has the whole text. */
-const LONGEST_TEXT = 2000;
-const LONGEST_CAPTION = 300;
+const MAX_TEXT = 2000;
+const MAX_CAPTION = 300;
 
 /** The kinds of images that an episode may have. */
-export const PICTURES = ['source', 'edited', 'truth'] as const;
-export type PictureKind = (typeof PICTURES)[number];
+export const IMAGE_KINDS = ['source', 'edited', 'truth'] as const;
+export type ImageKind = (typeof IMAGE_KINDS)[number];
 
 export type Episode = Readonly<Record<string, unknown>>;
 
@@ -29,7 +29,7 @@ export interface ShownEpisodes {
 }
 
 /** An image in `media/`. */
-export interface ShownPicture {
+export interface ShownImage {
   /** SHA-256 of its file. */
   readonly digest: string;
   readonly width: number;
@@ -38,7 +38,7 @@ export interface ShownPicture {
   readonly read: () => Uint8Array | null;
 }
 
-export type Cell = string | number | null | ShownPicture;
+export type Cell = string | number | null | ShownImage;
 
 /** Replaces an image that an episode names but that no longer exists. */
 export const GONE = 'image not available';
@@ -49,7 +49,7 @@ export const GONE = 'image not available';
  */
 export function shownEpisodes(paths: RunPaths, iteration: number, most: number): ShownEpisodes[] {
   if (most === 0) return [];
-  const training = keepsPictures(paths.episodes(iteration)) ? spread(paths.episodes(iteration), most) : [];
+  const training = keepsImages(paths.episodes(iteration)) ? spread(paths.episodes(iteration), most) : [];
   const heldOut = spread(paths.heldOutEpisodes(iteration), most);
   const all = [
     { title: 'episodes', iteration, episodes: training },
@@ -62,9 +62,9 @@ export function shownEpisodes(paths: RunPaths, iteration: number, most: number):
  * Whether the first episode of a file names an image. Most iterations keep no images, and their files are then not
  * read.
  */
-function keepsPictures(path: string): boolean {
+function keepsImages(path: string): boolean {
   const [first] = withLog(path, [], (log) => log.piece(0, 1));
-  return first !== undefined && PICTURES.some((kind) => first.text.includes(`"${kind}":`));
+  return first !== undefined && IMAGE_KINDS.some((kind) => first.text.includes(`"${kind}":`));
 }
 
 /** At most `most` episodes, evenly spread over a file. Empty without a file. */
@@ -81,7 +81,7 @@ export function episodeTable(
   { iteration, episodes }: ShownEpisodes,
 ): { readonly columns: readonly string[]; readonly rows: readonly (readonly Cell[])[] } {
   const parts = [...new Set(episodes.flatMap((episode) => Object.keys(partsOf(episode))))];
-  const pictures = PICTURES.filter((kind) => episodes.some((episode) => typeof episode[kind] === 'string'));
+  const kinds = IMAGE_KINDS.filter((kind) => episodes.some((episode) => typeof episode[kind] === 'string'));
   const isLabelled = episodes.some(({ expected }) => typeof expected === 'string');
   const columns: Readonly<Record<string, (episode: Episode) => Cell>> = {
     iteration: () => iteration,
@@ -101,7 +101,7 @@ export function episodeTable(
     advantage: ({ advantage }) => number(advantage),
     ...Object.fromEntries(parts.map((part) => [part, (episode: Episode) => number(partsOf(episode)[part])])),
     ...Object.fromEntries(
-      pictures.map((kind) => [
+      kinds.map((kind) => [
         kind,
         (episode: Episode) => (typeof episode[kind] === 'string' ? (imageOf(paths, episode[kind]) ?? GONE) : null),
       ]),
@@ -114,7 +114,7 @@ export function episodeTable(
 }
 
 /** Null unless `digest` names an existing PNG. Nothing else may become a path. */
-export function imageOf(paths: RunPaths, digest: unknown): ShownPicture | null {
+export function imageOf(paths: RunPaths, digest: unknown): ShownImage | null {
   if (typeof digest !== 'string' || !/^[0-9a-f]{64}$/.test(digest)) return null;
   const path = paths.media(digest);
   const size = sizeOfPng(path);
@@ -125,7 +125,7 @@ export function imageOf(paths: RunPaths, digest: unknown): ShownPicture | null {
 export function captionOf(episode: Episode): string {
   const { kind, value } = outcomeOf(episode);
   const score = kind === 'scored' && typeof value === 'number' ? value.toFixed(2) : words(kind);
-  return `${score}  ${words(episode['instruction']) ?? ''}`.slice(0, LONGEST_CAPTION);
+  return `${score}  ${words(episode['instruction']) ?? ''}`.slice(0, MAX_CAPTION);
 }
 
 /** The size in its header. Null if it is missing or not a PNG. */
@@ -153,7 +153,7 @@ function partsOf(episode: Episode): Readonly<Record<string, unknown>> {
 function words(value: unknown): string | null {
   if (value === undefined || value === null) return null;
   const text = printable(typeof value === 'string' ? value : JSON.stringify(value));
-  return text.length > LONGEST_TEXT ? `${text.slice(0, LONGEST_TEXT)}…` : text;
+  return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
 }
 
 function number(value: unknown): number | string | null {

@@ -22,7 +22,7 @@ import { refusedField } from '../../rewards/judge/dialect.js';
 import { resolveEndpoints } from '../../rewards/judge/endpoints.js';
 import { excerpt } from '../../rewards/judge/parse.js';
 import { createClient } from '../../rewards/judge/transport.js';
-import { type ImagesServerSettings, pictureSize, type ImageSize } from '../../config/schema/images_api.js';
+import { type ImagesServerSettings, parseImageSize, type ImageSize } from '../../config/schema/images_api.js';
 import {
   blankImage,
   FIRST_ATTEMPTS,
@@ -89,7 +89,7 @@ export class ImagesClient {
     this.#http = createHttpPool({
       connections: concurrency + 1,
       secret: key,
-      maxResponseBytes: maxReplyBytes(pictureSize(size)),
+      maxResponseBytes: maxReplyBytes(parseImageSize(size)),
     });
     const urls = resolveEndpoints(base_url);
     const member = { cap: concurrency, alone: urls.length === 1 };
@@ -121,7 +121,7 @@ export class ImagesClient {
    */
   async ready(within: Deadline, work: 'draws' | 'edits' = 'draws'): Promise<void> {
     const { size } = this.options.settings;
-    const first = work === 'edits' ? { ...PLAIN, source: await encodePng(blankImage(pictureSize(size))) } : PLAIN;
+    const first = work === 'edits' ? { ...PLAIN, source: await encodePng(blankImage(parseImageSize(size))) } : PLAIN;
     const drawn = await this.#remote.answer(first, within, { maxAttempts: FIRST_ATTEMPTS });
     if ('refused' in drawn) throw this.#remote.error(first, `it rejects '${PLAIN.prompt}': ${drawn.refused}`);
   }
@@ -209,10 +209,10 @@ export class ImagesClient {
   }
 
   #sizeOf({ size = this.options.settings.size }: ImagesRequest): ImageSize {
-    return pictureSize(size);
+    return parseImageSize(size);
   }
 
-  /** Applies from now on; requests sent before may still contain the field. */
+  /** Applies from now on. Requests sent before may still contain the field. */
   #leaveOut(field: Dispensable): void {
     if (this.#leftOut.has(field)) return;
     this.#leftOut.add(field);
@@ -251,11 +251,11 @@ const STATUSES = { ...IMAGE_STATUSES, 409: 'failed' } as const;
 const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
 /** Statuses by which a server may refuse a prompt. */
 const REFUSING: ReadonlySet<number> = new Set([400, 403, 422]);
-/** Codes and types of errors by which servers refuse to draw a prompt; messages are not searched, because they may quote prompts and models. */
+/** Codes and types of errors by which servers refuse to draw a prompt. Messages are not searched, because they may quote prompts and models. */
 const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
 
 /**
- * @param result an image; or a description of what came instead; or the client's error. Raises errors that are not about a request.
+ * @param result an image. Or a description of what came instead. Or the client's error. Raises errors that are not about a request.
  */
 export function meaningOf(result: ServedImage | string | Error): ImagesAttempt {
   if (result instanceof Error) return meaningOfError(result);

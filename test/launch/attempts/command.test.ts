@@ -3,7 +3,7 @@ import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
 import { rankCommands, startsItsOwnRanks, wandbRunId } from '../../../src/launch/attempts/command.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import type { RunRecord } from '../../../src/run/record.js';
-import { noteWandbId } from '../../../src/run/track/wandb/environment.js';
+import { recordWandbId } from '../../../src/run/track/wandb/environment.js';
 import { testFolders } from '../../support/folder.js';
 
 const folder = testFolders('command');
@@ -82,7 +82,7 @@ describe('a command', () => {
 
   it('has the W&B run that was noted for it', () => {
     const handle = { ...claimed('new'), paths: new RunPaths(folder(), 'quadratic') };
-    noteWandbId(handle.paths, 'mine');
+    recordWandbId(handle.paths, 'mine');
     expect(wandbRunId(handle)).toBe('mine');
   });
 });

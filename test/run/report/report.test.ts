@@ -315,7 +315,7 @@ describe('the learning curve', () => {
 describe('a chart', () => {
   const chart = (points: readonly Partial<Point>[], more: Partial<Series> = {}): string => {
     const whole = points.map((point, x) => ({ x, y: 1, error: 0, ...point }));
-    const series = { label: 'a', color: '#abcdef', points: whole, look: 'circles', ...more } as const;
+    const series = { label: 'a', color: '#abcdef', points: whole, style: 'circles', ...more } as const;
     return renderChart('title', '', [{ label: 'y', height: 300, series: [series] }]);
   };
   /** The elements of the series, recognised by its color. */
@@ -342,7 +342,7 @@ describe('a chart', () => {
   it('breaks its line where a value is not finite, and keeps its range', () => {
     for (const broken of [NaN, Infinity, -Infinity]) {
       const svg = chart([{ y: 1 }, { y: 2 }, { y: broken, error: 1 }, { y: 4, error: Infinity }, { y: 5 }], {
-        look: 'line',
+        style: 'line',
       });
       expect(drawn(svg)[0].match(/M/g)).toHaveLength(2);
       expect([labels(svg, 'end').at(0), labels(svg, 'end').at(-1)]).toEqual(['1', '5']);
@@ -368,7 +368,7 @@ describe('a chart', () => {
     const [path] = drawn(
       chart(
         Array.from({ length: 20_000 }, (_, x) => ({ y: Math.sin(x / 900) })),
-        { look: 'line' },
+        { style: 'line' },
       ),
     );
     const corners = path.match(/L/g)?.length;

@@ -12,7 +12,7 @@ const row: WordSheetRow = {
   thought: null,
   answer: 'a red circle',
   expected: 'a red ball',
-  picture: null,
+  image: null,
 };
 
 async function drawn(
@@ -84,10 +84,10 @@ describe('the sheet of answers in words', () => {
   it('has what a prompt shows below its words, no wider than they are', async () => {
     const strip = (width: number) => ({ width, height: 60, data: new Uint8Array(width * 60 * 3) });
     const plain = await drawn([row, row]);
-    const shows = await drawn([{ ...row, picture: strip(300) }, row]);
+    const shows = await drawn([{ ...row, image: strip(300) }, row]);
     expect(shows.height).toBe(plain.height + 8 + 60);
     expect(shows.ink(PROMPT, END)).toBe(plain.ink(PROMPT, END) + 300 * 60);
-    const wide = await drawn([{ ...row, picture: strip(3000) }]);
+    const wide = await drawn([{ ...row, image: strip(3000) }]);
     expect([wide.ink(EXPECTED, END) > 1000, wide.ink(SCORE, PROMPT - 1)]).toEqual([
       true,
       (await drawn([row])).ink(SCORE, PROMPT - 1),

@@ -79,7 +79,7 @@ function trainingSection({ record, report, iteration, origin }: CardContent, red
           `- Reward: ${inline(showScale(scale))}${scale.asksJudge && typeof judge === 'string' ? `; the judge is ${inCode(judge)}` : ''}.`,
         ]),
     ...changedText(report.changed_settings.filter((change) => change.iteration < iteration)),
-    `- License: ${licenceText(origin)}`,
+    `- License: ${licenseText(origin)}`,
     ...(command.length === 0
       ? []
       : ['', '```', printable(redact(withoutPassword(['editrl', ...command.map(shellQuote)].join(' ')))), '```']),
@@ -103,10 +103,10 @@ function startText({ start, hub }: Origin): string {
     : `the run ${inCode(start.run)}${through}`;
 }
 
-function licenceText({ licence, start }: Origin): string {
-  if (licence !== null) {
-    const { license, license_name: name } = licence;
-    return `${[license].flat().map(inCode).join(', ')}${name === undefined ? '' : ` (${inline(name)})`}, like the base model.`;
+function licenseText({ license, start }: Origin): string {
+  if (license !== null) {
+    const { license: id, license_name: name } = license;
+    return `${[id].flat().map(inCode).join(', ')}${name === undefined ? '' : ` (${inline(name)})`}, like the base model.`;
   }
   return start === null
     ? 'not set. Set `license` above before you publish the model.'
@@ -168,7 +168,7 @@ export function frontMatter(content: CardContent): string {
   const pipeline = recipe?.trainer === 'this program' ? recipe.pipeline : null;
   const base = adapter !== null && !origin.isAdapterOnHub ? null : origin.hub;
   const data = {
-    ...origin.licence,
+    ...origin.license,
     library_name: loaderOf(content).library,
     ...(pipeline === null ? {} : { pipeline_tag: pipeline }),
     ...(base === null ? {} : { base_model: base, base_model_relation: adapter !== null ? 'adapter' : 'finetune' }),

@@ -15,7 +15,7 @@ import type { HubReference, ModelReference } from '../../../config/schema/model.
 export const CARD_FILE = 'README.md';
 
 /** A license in the Hub's form: its identifier, and the name and address of a license that the Hub does not list. */
-export interface Licence {
+export interface License {
   readonly license: string | readonly string[];
   readonly license_name?: string;
   readonly license_link?: string;
@@ -31,12 +31,12 @@ export interface Origin {
   /** Whether `adapterBase` is a model of the Hub. */
   readonly isAdapterOnHub: boolean;
   /** The license on the nearest card in the chain. Null if no card states one. */
-  readonly licence: Licence | null;
+  readonly license: License | null;
 }
 
 /** The end of the chain: a Hub model, if the chain ends there, and the license on its card. */
-type ChainEnd = Pick<Origin, 'hub' | 'licence'>;
-const NOTHING: ChainEnd = { hub: null, licence: null };
+type ChainEnd = Pick<Origin, 'hub' | 'license'>;
+const NOTHING: ChainEnd = { hub: null, license: null };
 
 /**
  * Follows a run's start through other runs and folders. Uses no network: cards of Hub models are read from the cache.
@@ -45,9 +45,9 @@ export function originOf(paths: RunPaths, record: RunRecord, checkpoint: string)
   const base = adapterBase(checkpoint);
   const start = startOf(record) ?? base;
   const onHub = hubBaseOf(checkpoint);
-  const chain = followStart(start, { paths, record, seen: new Set([paths.runName]) });
+  const chain = followStart(start, { paths, record, visited: new Set([paths.runName]) });
   const below: ChainEnd =
-    onHub === null ? chain : { hub: onHub.hub, licence: chain.licence ?? cardOfHub(onHub, record) };
+    onHub === null ? chain : { hub: onHub.hub, license: chain.license ?? cardOfHub(onHub, record) };
   return { start, ...below, adapterBase: base, isAdapterOnHub: onHub !== null };
 }
 
@@ -55,19 +55,23 @@ interface ChainLink {
   readonly paths: RunPaths;
   readonly record: RunRecord;
   /** Names of the runs visited so far. */
-  readonly seen: ReadonlySet<string>;
+  readonly visited: ReadonlySet<string>;
 }
 
-function followStart(reference: ModelReference | null, { paths, record, seen }: ChainLink): ChainEnd {
+function followStart(reference: ModelReference | null, { paths, record, visited }: ChainLink): ChainEnd {
   if (reference === null) return NOTHING;
   if (typeof reference === 'string') return originOfFolder(reference, record);
-  if ('hub' in reference) return { hub: reference.hub, licence: cardOfHub(reference, record) };
+  if ('hub' in reference) return { hub: reference.hub, license: cardOfHub(reference, record) };
   const { run } = reference;
-  if (seen.has(run)) return NOTHING;
+  if (visited.has(run)) return NOTHING;
   const parent = new RunPaths(paths.baseExpDir, run);
   const parentRecord = nullOnError(() => readRecord(parent));
   if (parentRecord === null) return NOTHING;
-  return followStart(startOf(parentRecord), { paths: parent, record: parentRecord, seen: new Set([...seen, run]) });
+  return followStart(startOf(parentRecord), {
+    paths: parent,
+    record: parentRecord,
+    visited: new Set([...visited, run]),
+  });
 }
 
 function originOfFolder(folder: string, record: RunRecord): ChainEnd {
@@ -75,7 +79,7 @@ function originOfFolder(folder: string, record: RunRecord): ChainEnd {
   const card = frontMatter(join(folder, CARD_FILE));
   const stated = card['base_model'];
   const hub = named?.hub ?? (typeof stated === 'string' && HUB_NAME.test(stated) ? stated : null);
-  return { hub, licence: licenceIn(card) ?? (named === null ? null : cardOfHub(named, record)) };
+  return { hub, license: licenseIn(card) ?? (named === null ? null : cardOfHub(named, record)) };
 }
 
 const HUB_NAME = /^[\w.-]+\/[\w.-]+$/;
@@ -91,9 +95,9 @@ function adapterBase(checkpoint: string): string | null {
   return typeof base === 'string' ? base : null;
 }
 
-function cardOfHub(reference: HubReference, { models }: RunRecord): Licence | null {
+function cardOfHub(reference: HubReference, { models }: RunRecord): License | null {
   const folder = cachedSnapshot(reference, models?.[hubKey(reference)] ?? null);
-  return folder === null ? null : licenceIn(frontMatter(join(folder, CARD_FILE)));
+  return folder === null ? null : licenseIn(frontMatter(join(folder, CARD_FILE)));
 }
 
 /**
@@ -109,13 +113,13 @@ function frontMatter(file: string): Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
 }
 
-function licenceIn(card: Readonly<Record<string, unknown>>): Licence | null {
+function licenseIn(card: Readonly<Record<string, unknown>>): License | null {
   const { license, license_name: name, license_link: link } = card;
   const isStated =
     typeof license === 'string' || (Array.isArray(license) && license.every((one) => typeof one === 'string'));
   if (!isStated || license.length === 0) return null;
   return {
-    license: license as Licence['license'],
+    license: license as License['license'],
     ...(typeof name === 'string' ? { license_name: name } : {}),
     ...(typeof link === 'string' ? { license_link: link } : {}),
   };

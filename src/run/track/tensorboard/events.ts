@@ -7,13 +7,13 @@ export interface Step {
   readonly at: number;
   readonly step: number;
   readonly scalars?: Readonly<Record<string, number>>;
-  readonly pictures?: Readonly<Record<string, Pictures>>;
+  readonly images?: Readonly<Record<string, StepImages>>;
   /** Tables of Markdown cells by row. The first row is the header. */
   readonly tables?: Readonly<Record<string, readonly (readonly string[])[]>>;
 }
 
 /** PNG files, and the size of the first one. */
-export interface Pictures {
+export interface StepImages {
   readonly width: number;
   readonly height: number;
   readonly pngs: readonly Uint8Array[];
@@ -57,14 +57,14 @@ export async function eventEncoder(): Promise<EventEncoder> {
   return {
     version: (at) =>
       framed(event(at, 0).tag(EVENT.fileVersion, WireType.LengthDelimited).string('brain.Event:2').finish()),
-    step: ({ at, step, scalars = {}, pictures = {}, tables = {} }) => {
+    step: ({ at, step, scalars = {}, images = {}, tables = {} }) => {
       const writer = event(at, step).tag(EVENT.summary, WireType.LengthDelimited).fork();
       const value = (name: string): BinaryWriter =>
         nested(writer, SUMMARY.value).tag(VALUE.tag, WireType.LengthDelimited).string(name);
       for (const [name, number] of Object.entries(scalars)) {
         value(name).tag(VALUE.simpleValue, WireType.Bit32).float(toFloat(number)).join();
       }
-      for (const [name, { width, height, pngs }] of Object.entries(pictures)) {
+      for (const [name, { width, height, pngs }] of Object.entries(images)) {
         const sizes = [width, height].map((size) => Buffer.from(String(size)));
         tensor(value(name), [2 + pngs.length], [...sizes, ...pngs], 'images').join();
       }

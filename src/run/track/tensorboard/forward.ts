@@ -11,12 +11,12 @@ import type { RunRecord } from '../../record.js';
 import { readJson } from '../../state.js';
 import { markSchema, RowFollower } from '../rows.js';
 import { requireRun } from '../shared.js';
-import { episodeTable, PICTURES, imageOf, shownEpisodes, type Cell } from '../shown_episodes.js';
-import { eventEncoder, type EventEncoder, type Pictures, type Step } from './events.js';
+import { episodeTable, IMAGE_KINDS, imageOf, shownEpisodes, type Cell } from '../shown_episodes.js';
+import { eventEncoder, type EventEncoder, type StepImages, type Step } from './events.js';
 
 const EVERY_MS = 5000;
 /** Maximum number of episodes of an iteration. TensorBoard's page reads whole files. */
-const MOST_EPISODES = 8;
+const MAX_EPISODES = 8;
 
 const cursor = z.object({
   format: z.literal(1),
@@ -64,7 +64,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
       }
       const restart = first.index < before ? [encoder.restart(first.mark.at, first.iteration)] : [];
       const events = rows.map(({ iteration, metrics, mark }) =>
-        encoder.step({ at: mark.at, step: iteration, scalars: metrics, ...picturesAndTables(paths, iteration) }),
+        encoder.step({ at: mark.at, step: iteration, scalars: metrics, ...imagesAndTables(paths, iteration) }),
       );
       bytes += append(file, Buffer.concat([...restart, ...events]));
       follower.confirm(rows[rows.length - 1]);
@@ -76,10 +76,10 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
 }
 
 /** The images of an iteration's episodes, and their texts as a table. */
-function picturesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'pictures' | 'tables'> {
-  const all = shownEpisodes(paths, iteration, MOST_EPISODES);
+function imagesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'images' | 'tables'> {
+  const all = shownEpisodes(paths, iteration, MAX_EPISODES);
   const pictures = all.flatMap(({ title, episodes }) =>
-    PICTURES.flatMap((kind): [string, Pictures][] => {
+    IMAGE_KINDS.flatMap((kind): [string, StepImages][] => {
       const there = episodes.flatMap((episode) => imageOf(paths, episode[kind]) ?? []);
       const pngs = there.flatMap(({ read }) => read() ?? []);
       if (pngs.length === 0) return [];
@@ -88,10 +88,12 @@ function picturesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'pict
   );
   const tables = all.map((shown): [string, string[][]] => {
     const { columns, rows } = episodeTable(paths, shown);
-    const told = columns.flatMap((column, at) => ((PICTURES as readonly string[]).includes(column) ? [] : [at]));
-    return [`${shown.title}/table`, [columns, ...rows].map((row) => told.map((at) => markdown(row[at])))];
+    const textColumns = columns.flatMap((column, at) =>
+      (IMAGE_KINDS as readonly string[]).includes(column) ? [] : [at],
+    );
+    return [`${shown.title}/table`, [columns, ...rows].map((row) => textColumns.map((at) => markdown(row[at])))];
   });
-  return { pictures: Object.fromEntries(pictures), tables: Object.fromEntries(tables) };
+  return { images: Object.fromEntries(pictures), tables: Object.fromEntries(tables) };
 }
 
 /** A text as Markdown that shows it literally. */

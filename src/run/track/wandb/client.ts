@@ -69,13 +69,13 @@ export class WandbClient {
   readonly #clock: Clock;
   #away = false;
   /** When the server last accepted something, on this client's clock. */
-  heardMs: number;
+  lastAcceptedMs: number;
 
   constructor(private readonly options: WandbClientOptions) {
     const { baseUrl, key, retryPolicy = defaultRetryPolicy, clock = systemClock } = options;
     this.#retryPolicy = retryPolicy;
     this.#clock = clock;
-    this.heardMs = clock.now();
+    this.lastAcceptedMs = clock.now();
     this.#redact = redactor(key);
     const common = {
       // Every status is a valid answer, and its text is parsed here.
@@ -161,7 +161,7 @@ export class WandbClient {
       clock: this.#clock,
     });
     this.#away = false;
-    this.heardMs = this.#clock.now();
+    this.lastAcceptedMs = this.#clock.now();
     return reply;
   }
 
@@ -192,7 +192,7 @@ export class WandbClient {
     throw new TransientError(`status ${status}`, waitMs === null ? null : Math.min(LONGEST_WAIT_MS, waitMs));
   }
 
-  #refusal(status: number, operation: string, said: string): WandbRefusedError {
+  #refusal(status: number, operation: string, message: string): WandbRefusedError {
     const where = this.options.baseUrl;
     if (status === 401 || status === 403) {
       return new WandbRefusedError(
@@ -204,7 +204,7 @@ export class WandbClient {
         },
       );
     }
-    const words = printable(this.#redact(said)).trim();
+    const words = printable(this.#redact(message)).trim();
     return new WandbRefusedError(status, `W&B rejected ${operation} (${status}${words === '' ? '' : `: ${words}`})`, {
       where,
     });

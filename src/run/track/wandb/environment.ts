@@ -127,7 +127,7 @@ function readOrEmpty(path: string): string {
 }
 
 const VARIABLE = 'WANDB_RUN_ID';
-const MOST_NOTED_BYTES = 1024;
+const MAX_ID_BYTES = 1024;
 /** W&B's rule for ids. */
 const ID = /^[^/\\#?%:\s]{1,128}$/;
 
@@ -142,14 +142,14 @@ export function wandbIdOfEnvironment(env: NodeJS.ProcessEnv): string | null {
 }
 
 /** Stores the id for this and every later attempt. Raises RunError when the disk refuses. */
-export function noteWandbId(paths: RunPaths, id: string): void {
+export function recordWandbId(paths: RunPaths, id: string): void {
   mkdirSync(paths.trackDir, { recursive: true });
   writeFileAtomic(paths.wandbId, `${id}\n`);
 }
 
 /** The id stored for the run. Null if there is none. Raises RunError for a file without a valid id. */
-export function notedWandbId(paths: RunPaths): string | null {
-  const id = readPlainText(paths.wandbId, MOST_NOTED_BYTES)?.trim() ?? null;
+export function recordedWandbId(paths: RunPaths): string | null {
+  const id = readPlainText(paths.wandbId, MAX_ID_BYTES)?.trim() ?? null;
   if (id === null || ID.test(id)) return id;
   throw new RunError('invalid W&B run id', {
     where: paths.wandbId,

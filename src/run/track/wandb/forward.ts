@@ -11,7 +11,7 @@ import type { WandbSettings } from '../../../config/schema/track.js';
 import { OutputFollower, RowFollower, type OutputLine, type Row } from '../rows.js';
 import { codeRevision, redactorOfRun, requireRun, shownSettings, type CodeRevision, type Say } from '../shared.js';
 import { extendedJson, GivenUpError, parseExtendedJson, WandbClient, type WandbRetryPolicy } from './client.js';
-import { notedWandbId, pageAddress, type WandbEnvironment } from './environment.js';
+import { recordedWandbId, pageAddress, type WandbEnvironment } from './environment.js';
 import {
   attachRun,
   defaultEntity,
@@ -140,7 +140,7 @@ async function attachToServer(
   const { baseUrl } = environment;
   const before = readWandbCursor(paths);
   const named = settings.entity ?? environment.entity;
-  const id = notedWandbId(paths) ?? paths.runName;
+  const id = recordedWandbId(paths) ?? paths.runName;
   // A run that is sent to another destination starts over, as does a run that was recreated.
   const known =
     before?.base_url === baseUrl &&
@@ -182,12 +182,12 @@ function abortAfterSilence(
   let cancel = (): void => undefined;
   const watch = (): void => {
     const endedMs = clock.now();
-    const look = (): void => {
-      const silentMs = clock.now() - Math.max(endedMs, client.heardMs);
+    const check = (): void => {
+      const silentMs = clock.now() - Math.max(endedMs, client.lastAcceptedMs);
       if (silentMs >= finishMs) over.abort();
-      else cancel = clock.after(Math.max(1, finishMs - silentMs), look);
+      else cancel = clock.after(Math.max(1, finishMs - silentMs), check);
     };
-    look();
+    check();
   };
   ending.addEventListener('abort', watch);
   if (ending.aborted) watch();
@@ -214,12 +214,12 @@ export interface ForwardPace {
 export const defaultPace: ForwardPace = { everyMs: 15_000, heartbeatMs: 30_000 };
 
 /** The server rejects longer lines. Line numbers of the file stay the same. */
-const LONGEST_LINE = 10_383_360;
+const MAX_LINE_BYTES = 10_383_360;
 /** A request may have about ten megabytes. Everything else in it takes less than half. */
-const MOST_ROW_BYTES = 5 * 1024 * 1024;
+const MAX_ROW_BYTES = 5 * 1024 * 1024;
 /** After a request of this size there is probably more, so the next one follows without a pause. */
 const FULL_BYTES = 1024 * 1024;
-const LONGEST_OUTPUT_LINE = 4096;
+const MAX_OUTPUT_LINE = 4096;
 
 export interface ForwarderOptions {
   readonly paths: RunPaths;
@@ -257,7 +257,7 @@ export class WandbForwarder {
   readonly #clock: Clock;
   readonly #summary: Record<string, unknown>;
   #cursor: WandbCursor;
-  #toldToStop: boolean | null = null;
+  #wasStopRequested: boolean | null = null;
   #sentMs = -Infinity;
 
   constructor(private readonly options: ForwarderOptions) {
@@ -374,8 +374,8 @@ export class WandbForwarder {
     const { stopped } = await client.stream(`/files/${segments}/file_stream`, JSON.stringify(body));
     this.#sentMs = this.#clock.now();
     // If the first reply already says so, it is about an earlier attempt.
-    if (stopped && this.#toldToStop === false) onStop?.();
-    this.#toldToStop = stopped;
+    if (stopped && this.#wasStopRequested === false) onStop?.();
+    this.#wasStopRequested = stopped;
   }
 
   /** As many rows as one request takes. */
@@ -388,7 +388,7 @@ export class WandbForwarder {
       const shown = this.#mediaOf(row.iteration);
       const line = this.#historyLine(row, shown);
       bytes += Buffer.byteLength(line);
-      if (rows.length > 0 && bytes > MOST_ROW_BYTES) break;
+      if (rows.length > 0 && bytes > MAX_ROW_BYTES) break;
       rows.push(row);
       media.push(shown);
       lines.push(line);
@@ -410,7 +410,7 @@ export class WandbForwarder {
     };
     const line = extendedJson({ ...metrics, ...values, ...always });
     // A placeholder replaces a line that is too long, so that later lines keep their numbers.
-    return Buffer.byteLength(line) <= LONGEST_LINE
+    return Buffer.byteLength(line) <= MAX_LINE_BYTES
       ? line
       : extendedJson({ 'metrics/too_long': line.length, ...always });
   }
@@ -453,7 +453,7 @@ function outputLine({ time, level, text }: OutputLine, redact: Redact): string {
   const prefix = level === 'error' ? 'ERROR ' : '';
   const at = /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\.(\d{3})Z$/.exec(time);
   const dated = at === null ? '' : `${at[1]}.${at[2]}000 `;
-  return `${prefix}${dated}${redact(`${level === 'warn' ? 'warning: ' : ''}${text}`)}`.slice(0, LONGEST_OUTPUT_LINE);
+  return `${prefix}${dated}${redact(`${level === 'warn' ? 'warning: ' : ''}${text}`)}`.slice(0, MAX_OUTPUT_LINE);
 }
 
 /** The file with where, when and with which program the run was made. */

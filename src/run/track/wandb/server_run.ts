@@ -97,7 +97,7 @@ export async function attachRun(
   let run = first;
   let found = await find(run);
   for (let n = 2; found !== null && hasForeignLines(found, created_at); n++) {
-    run = `${asked.slice(0, MOST_OF_ID)}-${n}`;
+    run = `${asked.slice(0, MAX_ID)}-${n}`;
     found = await find(run);
   }
   const place = await upsert(client, { ...described, id: run }, found, {
@@ -117,7 +117,7 @@ export async function attachRun(
 }
 
 /** Leaves room for a number within W&B's limit of 128 characters. */
-const MOST_OF_ID = 120;
+const MAX_ID = 120;
 
 const NOTHING_SENT = {
   format: 1 as const,

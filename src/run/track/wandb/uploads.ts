@@ -8,12 +8,12 @@ import {
   captionOf,
   episodeTable,
   imageOf,
-  PICTURES,
+  IMAGE_KINDS,
   shownEpisodes,
   type Cell,
-  type PictureKind,
+  type ImageKind,
   type ShownEpisodes,
-  type ShownPicture,
+  type ShownImage,
 } from '../shown_episodes.js';
 import { headersOf, WandbRefusedError, type WandbClient } from './client.js';
 
@@ -25,7 +25,7 @@ const CREATE = `mutation CreateRunFiles($entity: String!, $project: String!, $ru
 
 /** Files of an iteration that are uploaded at the same time. */
 const CONCURRENT_UPLOADS = 4;
-const LOOK_EVERY_MS = 500;
+const POLL_MS = 500;
 
 interface QueuedUpload {
   /** Null for files of the run as a whole. */
@@ -80,7 +80,7 @@ export class Uploads {
     while (!this.#stopped && !(complete.aborted && this.#queue.length === 0)) {
       const next = this.#queue.at(0);
       if (next === undefined) {
-        await sleep(this.clock, LOOK_EVERY_MS, complete);
+        await sleep(this.clock, POLL_MS, complete);
         continue;
       }
       await this.#upload(next.files);
@@ -166,7 +166,7 @@ export function mediaOf(paths: RunPaths, iteration: number, most: number): Media
   return mergeMedia(
     shownEpisodes(paths, iteration, most).flatMap((shown) => [
       tableOf(paths, shown),
-      ...PICTURES.map((kind) => pictureList(paths, shown, kind)),
+      ...IMAGE_KINDS.map((kind) => imageList(paths, shown, kind)),
     ]),
   );
 }
@@ -180,21 +180,21 @@ function mergeMedia(all: readonly Media[]): Media {
 }
 
 /** One kind of image of all episodes. Empty if no episode has one. */
-function pictureList(paths: RunPaths, { title, episodes }: ShownEpisodes, kind: PictureKind): Media {
+function imageList(paths: RunPaths, { title, episodes }: ShownEpisodes, kind: ImageKind): Media {
   const there = episodes.flatMap((episode) => {
-    const picture = imageOf(paths, episode[kind]);
-    return picture === null ? [] : [{ episode, picture }];
+    const image = imageOf(paths, episode[kind]);
+    return image === null ? [] : [{ episode, image: image }];
   });
   if (there.length === 0) return NO_MEDIA;
-  const { width, height } = there[0].picture;
+  const { width, height } = there[0].image;
   const value = {
     _type: 'images/separated',
     ...{ width, height, format: 'png' },
     count: there.length,
-    filenames: there.map(({ picture }) => mediaName(picture)),
+    filenames: there.map(({ image }) => mediaName(image)),
     captions: there.map(({ episode }) => captionOf(episode)),
   };
-  return { values: { [`${title}/${kind}`]: value }, files: there.map(({ picture }) => fileOf(picture)) };
+  return { values: { [`${title}/${kind}`]: value }, files: there.map(({ image }) => fileOf(image)) };
 }
 
 function tableOf(paths: RunPaths, shown: ShownEpisodes): Media {
@@ -202,7 +202,7 @@ function tableOf(paths: RunPaths, shown: ShownEpisodes): Media {
   const key = `${title}/table`;
   const { columns, rows } = episodeTable(paths, shown);
   // A cell contains the file name of its image.
-  const data = rows.map((row) => row.map((cell) => (isPicture(cell) ? mediaName(cell) : cell)));
+  const data = rows.map((row) => row.map((cell) => (isImage(cell) ? mediaName(cell) : cell)));
   const bytes = Buffer.from(JSON.stringify({ columns, data }), 'utf8');
   const digest = sha256(bytes);
   const name = `media/table/${title}_${iteration}_${digest.slice(0, 20)}.table.json`;
@@ -218,16 +218,16 @@ function tableOf(paths: RunPaths, shown: ShownEpisodes): Media {
   return { values: { [key]: value }, files: [{ name, read: () => bytes }] };
 }
 
-function isPicture(cell: Cell): cell is ShownPicture {
+function isImage(cell: Cell): cell is ShownImage {
   return typeof cell === 'object' && cell !== null;
 }
 
-function fileOf(picture: ShownPicture): MediaFile {
+function fileOf(picture: ShownImage): MediaFile {
   return { name: mediaName(picture), read: picture.read };
 }
 
 /** Equal images have one name and are uploaded once. */
-function mediaName({ digest }: ShownPicture): string {
+function mediaName({ digest }: ShownImage): string {
   return `media/images/${digest.slice(0, 20)}.png`;
 }
 

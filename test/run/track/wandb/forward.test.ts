@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../../../src/core/images/png.js';
 import { storePng } from '../../../../src/run/episodes.js';
 import { readWandbCursor, type WandbCursor } from '../../../../src/run/track/wandb/server_run.js';
-import { noteWandbId } from '../../../../src/run/track/wandb/environment.js';
+import { recordWandbId } from '../../../../src/run/track/wandb/environment.js';
 import type { RunTracking, TrackingOptions } from '../../../../src/run/track/tracking.js';
 import { testFolders } from '../../../support/folder.js';
 import { trackerContract } from '../contract.js';
@@ -118,7 +118,7 @@ describe('W&B', () => {
 
   it('has the run under the id that was noted for it, also when it goes on', async () => {
     const run = new FakeRun(folder());
-    noteWandbId(run.paths, 'mine');
+    recordWandbId(run.paths, 'mine');
     run.iterations(0, 2);
     await forward(run);
     run.goOnFrom(2);

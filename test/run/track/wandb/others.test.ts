@@ -2,7 +2,7 @@
 import { rmSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { readWandbCursor } from '../../../../src/run/track/wandb/server_run.js';
-import { noteWandbId } from '../../../../src/run/track/wandb/environment.js';
+import { recordWandbId } from '../../../../src/run/track/wandb/environment.js';
 import { testFolders } from '../../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 import { following, until } from './following.js';
@@ -99,7 +99,7 @@ it('leaves a run that another program began under its id, also if that logged no
   stub.run('run').config = { _wandb: { value: { t: { '5': '1' } } } };
   stub.run('run').files['output.log'].push('noted');
   const run = new FakeRun(folder());
-  noteWandbId(run.paths, 'run');
+  recordWandbId(run.paths, 'run');
   run.iterations(0, 1);
   await forward(run);
   expect(stub.run('run').files['output.log']).toEqual(['noted']);

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { noteWandbId, notedWandbId, wandbIdOfEnvironment } from '../../../../src/run/track/wandb/environment.js';
+import { recordWandbId, recordedWandbId, wandbIdOfEnvironment } from '../../../../src/run/track/wandb/environment.js';
 import { testFolders } from '../../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 
@@ -18,9 +18,9 @@ it.each(['a/b', 'a b', 'a#', 'x'.repeat(129)])('refuses %s', (id) => {
 
 it('is kept in the run directory', () => {
   const { paths } = new FakeRun(folder());
-  expect(notedWandbId(paths)).toBeNull();
-  noteWandbId(paths, 'mine');
-  expect(notedWandbId(paths)).toBe('mine');
+  expect(recordedWandbId(paths)).toBeNull();
+  recordWandbId(paths, 'mine');
+  expect(recordedWandbId(paths)).toBe('mine');
   writeFileSync(paths.wandbId, '../other\n');
-  expect(() => notedWandbId(paths)).toThrow(/invalid W&B run id/);
+  expect(() => recordedWandbId(paths)).toThrow(/invalid W&B run id/);
 });

@@ -6,7 +6,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { noteWandbId } from '../../../../src/run/track/wandb/environment.js';
+import { recordWandbId } from '../../../../src/run/track/wandb/environment.js';
 import { testFolders } from '../../../support/folder.js';
 import { FakeRun } from '../run_directory.js';
 import { following } from './following.js';
@@ -68,7 +68,7 @@ describe.skipIf(environment === undefined)(`W&B's own SDK${REASON}`, () => {
   it('begins a run, whose id ours does not take', { timeout: 3 * LONGEST_MS }, async () => {
     await logWithSdk('theirs', 'never', 0.25, 0.5);
     const run = new FakeRun(folder());
-    noteWandbId(run.paths, 'theirs');
+    recordWandbId(run.paths, 'theirs');
     run.iterations(0, 1);
     await forward(run);
     expect(rows('theirs')).toEqual([
