@@ -1,6 +1,6 @@
 /** The files of a model's folder: config.json, weights and tokenizer.json, as on the Hub. */
 import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, must } from '../core/errors.js';
 import { requireFinite } from '../core/finite.js';
@@ -46,6 +46,19 @@ export const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', DIFFUSERS_FILE];
 export const INDEX_FILE = 'model.safetensors.index.json';
 /** The same, with diffusers' names. */
 export const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.index.json'];
+
+/** A pipeline's text encoder, and the folders beside it with the files that prepare its inputs. */
+const TEXT_ENCODER = { folder: 'text_encoder', beside: ['processor', 'tokenizer'] } as const;
+
+/**
+ * The folder with the files of these names that belong to a model: its own, or one beside it if the model is the text encoder of a pipeline. Its own if
+ * there are none.
+ */
+export function folderWith(folder: string, names: readonly string[]): string {
+  const beside =
+    basename(folder) === TEXT_ENCODER.folder ? TEXT_ENCODER.beside.map((part) => join(folder, '..', part)) : [];
+  return [folder, ...beside].find((one) => names.some((name) => existsSync(join(one, name)))) ?? folder;
+}
 
 /** Maps each tensor of a folder to its file. */
 export type TensorFiles = ReadonlyMap<string, string>;

@@ -5,7 +5,8 @@ output when the tokens of a second picture follow, and of two further ones of ot
     /tmp/diffusers/bin/python test/fixture_scripts/flow_second.py [NAME ...]
 
 The inputs are those of expected.safetensors; the output is that of the first picture. Where the class modulates the second picture otherwise than
-the first, or is trained with several, the gradients of all weights for the sum of the output times `projection` are there, too, computed in float64.
+the first, or is trained with several, the gradients of all weights for the sum of the output times `projection` are in both files, too, computed in
+float64.
 """
 
 import sys
@@ -31,6 +32,17 @@ def flux2_places(text: torch.Tensor, sizes) -> dict:
     drawn = Flux2KleinPipeline._prepare_latent_ids(torch.zeros(BATCH, 1, *sizes[0]))
     shown = Flux2KleinPipeline._prepare_image_ids([torch.zeros(1, 1, *size) for size in sizes[1:]]).expand(BATCH, -1, -1)
     return {"txt_ids": Flux2KleinPipeline._prepare_text_ids(text), "img_ids": torch.cat((drawn, shown), 1)}
+
+
+def differentiated(model, output: torch.Tensor, inputs: dict) -> tuple[torch.Tensor, dict]:
+    """The output of the first picture, and the gradients of all weights for a model that is trained with several."""
+    output = output[:, : ROWS * COLUMNS]
+    gradients = {}
+    if model.config.get("zero_cond_t") or isinstance(model, Flux2Transformer2DModel):
+        model.zero_grad()
+        (output * inputs["projection"]).sum().backward()
+        gradients = {f"gradient:{key}": value.grad.float() for key, value in model.named_parameters() if value.grad is not None}
+    return output.detach().float().contiguous(), gradients
 
 
 def main() -> None:
@@ -59,12 +71,7 @@ def main() -> None:
             ids[..., 2] = torch.arange(COLUMNS)
             text = torch.zeros(inputs["text"].shape[1], 3)
             output = model(**common, pooled_projections=inputs["pooled"].double(), img_ids=ids.reshape(-1, 3), txt_ids=text)[0]
-        output = output[:, : ROWS * COLUMNS]
-        gradients = {}
-        if model.config.get("zero_cond_t") or kind is Flux2Transformer2DModel:
-            (output * inputs["projection"]).sum().backward()
-            gradients = {f"gradient:{key}": value.grad.float() for key, value in model.named_parameters() if value.grad is not None}
-        output = output.detach().float().contiguous()
+        output, gradients = differentiated(model, output, inputs)
         save_file({"second": second, "output": output, **gradients}, folder / "expected_second.safetensors")
         print(name, float(output.abs().max()), float((output - inputs["output"]).abs().max()))
         if kind is FluxTransformer2DModel:
@@ -75,10 +82,9 @@ def main() -> None:
         places = {"img_shapes": [[(1, *size) for size in sizes]] * BATCH}
         if kind is Flux2Transformer2DModel:
             places = flux2_places(inputs["text"], sizes)
-        with torch.no_grad():
-            shown = model(**{**common, "hidden_states": torch.cat((inputs["hidden"], several), 1).double()}, **places)[0]
-        shown = shown[:, : ROWS * COLUMNS].float().contiguous()
-        save_file({"second": several, "output": shown}, folder / "expected_several.safetensors")
+        shown = model(**{**common, "hidden_states": torch.cat((inputs["hidden"], several), 1).double()}, **places)[0]
+        shown, gradients = differentiated(model, shown, inputs)
+        save_file({"second": several, "output": shown, **gradients}, folder / "expected_several.safetensors")
         print(name, "several", float(shown.abs().max()), float((shown - output).abs().max()))
 
 

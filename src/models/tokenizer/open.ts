@@ -17,6 +17,7 @@ import {
   readJson,
   readText,
   specialTokens,
+  tokenizerFolder,
   tokenizerJson,
 } from './texts.js';
 import { HuggingFaceTokenizer } from './hugging_face.js';
@@ -39,7 +40,8 @@ const form = z.object({
  * Raises CheckpointError for a folder without tokenizer.json, with a tokenizer that cannot be read, or with unsupported
  * settings.
  */
-export function openTokenizer(folder: string): Tokenizer {
+export function openTokenizer(model: string): Tokenizer {
+  const folder = tokenizerFolder(model);
   const where = join(folder, TOKENIZER_FILE);
   const json = tokenizerJson(folder);
   if (json === null) throw noTokenizer(folder);
@@ -72,7 +74,8 @@ export function openTokenizer(folder: string): Tokenizer {
  * A tokenizer's `special`, without the tokenizer: `parsed` is the folder's tokenizer.json. Raises CheckpointError as `openTokenizer` does for files
  * that define special tokens.
  */
-export function specialNames(folder: string, parsed: unknown): Tokenizer['special'] {
+export function specialNames(model: string, parsed: unknown): Tokenizer['special'] {
+  const folder = tokenizerFolder(model);
   const where = join(folder, TOKENIZER_FILE);
   if (isWordTokenizer(parsed)) return {};
   const settings = readConfig(folder, TOKENIZER_CONFIG_FILE) ?? {};

@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';
 import { ChatTemplate } from '../chat/template.js';
-import { TOKENIZER_FILE } from '../files.js';
+import { folderWith, TOKENIZER_FILE } from '../files.js';
 import {
   CLIP_MERGES_FILE,
   CLIP_TOKENIZERS,
@@ -50,11 +50,17 @@ export function readText(folder: string, name: string): string | null {
   }
 }
 
+/** The folder with the tokenizer of a model. A pipeline of Qwen-Image keeps it beside the text encoder. */
+export function tokenizerFolder(folder: string): string {
+  return folderWith(folder, [TOKENIZER_FILE, TOKENIZER_CONFIG_FILE]);
+}
+
 /**
  * The text of a folder's tokenizer.json, or Emu3's or CLIP's own files in that form; null if the folder has none.
  * Raises CheckpointError.
  */
-export function tokenizerJson(folder: string): string | null {
+export function tokenizerJson(model: string): string | null {
+  const folder = tokenizerFolder(model);
   const own = readText(folder, TOKENIZER_FILE);
   if (own !== null) return own;
   const [ranks, vision] = [EMU3_RANKS_FILE, EMU3_VISION_FILE].map((name) => readText(folder, name));
@@ -106,7 +112,8 @@ export function noTokenizer(folder: string): CheckpointError {
 }
 
 /** The template that renders a folder's conversations; null if it has none. Raises DataError if it cannot be parsed. */
-export function openChatTemplate(folder: string, { special }: Pick<Tokenizer, 'special'>): ChatTemplate | null {
+export function openChatTemplate(model: string, { special }: Pick<Tokenizer, 'special'>): ChatTemplate | null {
+  const folder = tokenizerFolder(model);
   const own = readText(folder, TEMPLATE_FILE) ?? readText(folder, join(TEMPLATES_FOLDER, 'default.jinja'));
   if (own !== null) return new ChatTemplate(own, join(folder, TEMPLATE_FILE), special);
   for (const name of [TOKENIZER_CONFIG_FILE, PROCESSOR_TEMPLATE_FILE]) {

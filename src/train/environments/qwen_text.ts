@@ -1,5 +1,4 @@
 /** The text encoder of Qwen-Image: the language model of Qwen2.5-VL, whose hidden states of a fixed template the transformer reads. */
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import type { HeldDtype } from '../../core/safetensors.js';
@@ -10,7 +9,6 @@ import { checkDecoder, openDecoder } from '../../models/networks/decoder.js';
 import { FreeText } from '../../models/tokenizer/format.js';
 import { openTokenizer } from '../../models/tokenizer/open.js';
 import type { Tokenizer } from '../../models/tokenizer/tokenizer.js';
-import { TOKENIZER_CONFIG_FILE } from '../../models/tokenizer/texts.js';
 import { Reader } from '../policies/tokens/hidden_states.js';
 import type { EncodedPrompt, PromptEncoder } from './word_encoder.js';
 
@@ -54,8 +52,7 @@ export class QwenTextEncoder implements PromptEncoder {
     }
     const { config } = checkDecoder(folder);
     this.width = config.hidden_size;
-    const beside = join(folder, '..', 'tokenizer');
-    this.#tokenizer = openTokenizer(existsSync(join(folder, TOKENIZER_CONFIG_FILE)) ? folder : beside);
+    this.#tokenizer = openTokenizer(folder);
     this.#model = new Lazy(() => {
       const { weights } = openDecoder(folder, 'words', held);
       // Only logits need the head.

@@ -17,6 +17,7 @@ import type { LoraSettings } from '../../../compute/nets/lora.js';
 import type { TrainedParts, VisionConfig } from '../../../compute/nets/vision/config.js';
 import type { DecoderInit, VisionInit } from '../../../config/schema/model.js';
 import { descriptionOf, digestOfWeights, rootOf } from '../../../models/adapters/files.js';
+import { folderWith } from '../../../models/files.js';
 import { adapt, describeModel, listedTargets, openModel } from '../../../models/adapters/decoder.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import type { TokenFormat } from '../../../models/tokenizer/format.js';
@@ -59,9 +60,10 @@ export function loadPolicy<P extends TokenPrompt>(
 
 const processorNames = [PROCESSOR_FILE, VIDEO_PROCESSOR_FILE, NESTED_PROCESSOR_FILE];
 
-/** The folder that says how a model's images are cut: an adapter that PEFT wrote leaves that to its base. */
+/** The folder that says how a model's images are cut: an adapter that PEFT wrote leaves that to its base, a text encoder to its pipeline. */
 export function processorFolder(folder: string): string {
-  return processorNames.some((name) => existsSync(join(folder, name))) ? folder : rootOf(folder);
+  const own = folderWith(folder, processorNames);
+  return processorNames.some((name) => existsSync(join(own, name))) ? own : folderWith(rootOf(folder), processorNames);
 }
 
 function processorFiles(folder: string): Record<string, string> {
