@@ -4,6 +4,7 @@ import { DataError } from '../../core/errors.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
 import { freshFlux, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import { imageEditData } from '../../data/tiny/image_edits.js';
+import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { ImageCodec } from '../../train/environments/image_codec.js';
@@ -18,6 +19,7 @@ import {
   requireUnconditional,
   type FlowModel,
 } from '../../train/policies/flow/load.js';
+import { requireGuidable } from '../../train/policies/flow/pipeline.js';
 import { FlowPolicy } from '../../train/policies/flow/policy.js';
 import type { FlowSampling } from '../../train/policies/flow/sampler.js';
 import type { OpenRecipe } from '../recipe.js';
@@ -48,6 +50,9 @@ async function open(settings: ImageEditorSettings, context: TrainingContext): Pr
   const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
   const { task, config, data } = await openEditorTask(settings, resolveRun);
   requireUnconditional(config, guidance);
+  if (policy.parts.text_encoder !== null) {
+    requireGuidableIn(modelFolder(policy.parts.text_encoder, resolveRun), guidance);
+  }
   await recordDatasets(context, settings, data.sources, { at: comparedQuestion, kept: 'memory' });
   const trained = new FlowPolicy({
     model: startingModel(settings, config, resolveRun),
@@ -122,6 +127,13 @@ function configOf(
   });
 }
 
+/** A whole pipeline as the text encoder says whether its model was distilled. Raises CheckpointError as `requireGuidable`. */
+function requireGuidableIn(folder: string, guidance: number | null): void {
+  if (isPipeline(folder)) requireGuidable(readPipeline(folder), guidance, 'rollout.guidance_scale');
+}
+
+const guidableCheck = checkOf('guidance of a pipeline', requireGuidableIn);
+
 const editorCheck = checkOf(
   'image editor',
   (folder: string, lora: ImageEditorSettings['policy']['lora'], guidance: number | null) => {
@@ -142,6 +154,7 @@ export const imageEditor: OpenRecipe<ImageEditorSettings> = {
         ? []
         : languageModelChecks({ ...reader, tokenizer: null, lora: null, train: NOTHING_TRAINS }, prompt)),
       ...flowPartChecks(policy.parts),
+      ...(typeof policy.parts.text_encoder === 'string' ? [guidableCheck(policy.parts.text_encoder, guidance)] : []),
       ...(typeof policy.model === 'string' ? [editorCheck(policy.model, policy.lora, guidance)] : []),
       ...guidanceChecks('policy', policy.model, guidance, shapeOf),
     ];

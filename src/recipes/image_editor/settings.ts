@@ -56,7 +56,7 @@ const policy = section(
       .meta({ description: 'The architecture if policy.model is null.' }),
     model_type: result(
       'The model family, which decides how noise levels are spaced.',
-      z.enum(['tiny', 'flux', 'qwen']).default('tiny'),
+      z.enum(['tiny', 'flux', 'flux2', 'qwen']).default('tiny'),
     ),
     lora: lora
       .nullable()
