@@ -14,6 +14,7 @@ import { editCondition, sourceInputOf } from '../../../../src/train/policies/flo
 import { loadFlow, openFlowModel } from '../../../../src/train/policies/flow/load.js';
 import { pipelineSchedule } from '../../../../src/train/policies/flow/pipeline.js';
 import { FlowPolicy } from '../../../../src/train/policies/flow/policy.js';
+import { takesGuidance } from '../../../../src/train/policies/flow/rows.js';
 import { FlowSampler } from '../../../../src/train/policies/flow/sampler.js';
 import { writeCheckpoint } from '../../../support/checkpoint.js';
 import { testFolders } from '../../../support/folder.js';
@@ -35,12 +36,14 @@ const LORA = { rank: 3, alpha: 5, targets: 'all-linear' } as const;
 const program = `
 import sys, torch
 from PIL import Image
-from diffusers import FluxKontextPipeline, QwenImageEditPlusPipeline, QwenImageTransformer2DModel
+from diffusers import Flux2KleinPipeline, FluxKontextPipeline, QwenImageEditPlusPipeline, QwenImageTransformer2DModel
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedTokenizerFast
 kind, folder, lora, inputs, out = sys.argv[1:]
 given = load_file(inputs)
+targets = ['to_q', 'to_qkv_mlp_proj' if kind == 'klein' else 'proj_mlp']
 if kind == 'kontext':
     pipe = FluxKontextPipeline.from_pretrained(folder)
     pipe.set_progress_bar_config(disable=True)
@@ -50,6 +53,23 @@ if kind == 'kontext':
         image, '${PROMPT}', latents=given['noise'][None].clone(), num_inference_steps=${STEPS}, guidance_scale=${GUIDANCE},
         output_type='latent', **sizes,
     ).images[0]
+elif kind == 'klein':
+    # The class of the published tokenizer would make another one of these letters.
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder + '/tokenizer')
+    pipe = Flux2KleinPipeline.from_pretrained(folder, tokenizer=tokenizer)
+    pipe.set_progress_bar_config(disable=True)
+    pipe.image_processor.check_image_input = lambda image: None
+    image = Image.fromarray(given['image'].to(torch.uint8).numpy())
+    noise = given['noise'].T.reshape(1, -1, image.height // 4, image.width // 4)
+    # Only a callback sees latents before their normalization is undone.
+    def draw():
+        steps = []
+        keep = lambda pipe, step, time, found: steps.append(found['latents'][0]) or found
+        pipe(
+            image, '${PROMPT}', latents=noise.clone(), num_inference_steps=${STEPS}, guidance_scale=${GUIDANCE}, height=image.height,
+            width=image.width, output_type='latent', callback_on_step_end=keep,
+        )
+        return steps[-1]
 else:
     transformer = QwenImageTransformer2DModel.from_pretrained(folder)
     pipe = QwenImageEditPlusPipeline(transformer=transformer, vae=None, scheduler=None, text_encoder=None, tokenizer=None, processor=None)
@@ -61,7 +81,7 @@ with torch.no_grad():
     plain = draw()
     if lora.startswith('new:'):
         torch.manual_seed(0)
-        pipe.transformer.add_adapter(LoraConfig(r=4, lora_alpha=6, target_modules=['to_q', 'proj_mlp']))
+        pipe.transformer.add_adapter(LoraConfig(r=4, lora_alpha=6, target_modules=targets))
         for name, value in pipe.transformer.named_parameters():
             if 'lora_' in name:
                 value.normal_(0, 0.2)
@@ -79,7 +99,7 @@ const random = (name: string, shape: readonly number[]): FloatTensor => {
 
 /** What diffusers draws without an adapter and with it. */
 function drawn(
-  kind: 'kontext' | 'qwen',
+  kind: 'kontext' | 'klein' | 'qwen',
   folder: string,
   lora: string,
   inputs: Readonly<Record<string, FloatTensor>>,
@@ -110,10 +130,7 @@ function exported(checkpoint: string, write = exportAdapter): string {
 }
 
 const pixels = Float32Array.from({ length: WIDTH * HEIGHT * 3 }, (_, i) => (i * 37) % 256);
-const kontextInputs = {
-  image: { shape: [HEIGHT, WIDTH, 3], data: pixels },
-  noise: random('noise', [12, 16]),
-};
+const image = { shape: [HEIGHT, WIDTH, 3], data: pixels };
 
 /** The small FLUX as a FLUX.1-Kontext. */
 function kontextFolder(): string {
@@ -125,14 +142,15 @@ function kontextFolder(): string {
 }
 
 /** The edited latents by this program. */
-async function edited(folder: string, model: string): Promise<Float32Array> {
+async function edited(folder: string, model: string, drawn: FloatTensor): Promise<Float32Array> {
   const pipeline = readPipeline(folder);
   const { config, weights } = openFlowModel(model);
   const codec = AutoencoderCodec.open(partFolder(pipeline, 'vae'), cpu);
   const encoder = new PipelineTextEncoder(pipeline, cpu);
   const [source] = await codec.encode([{ width: WIDTH, height: HEIGHT, data: Uint8Array.from(pixels) }]);
-  const flow = editCondition(await encoder.encode(PROMPT), [source], sourceInputOf(config, codec, 'here'), config);
-  const noise = [...kontextInputs.noise.data];
+  const [text, blank] = [await encoder.encode(PROMPT), takesGuidance(config) ? null : await encoder.blank()];
+  const flow = editCondition(text, [source], sourceInputOf(config, codec, 'here'), config, blank);
+  const noise = [...drawn.data];
   const stream = { uniform: () => 0, normal: () => noise.shift() ?? NaN } as unknown as RandomStream;
   const sigmas = pipelineSchedule(pipeline).sigmas(STEPS, 12);
   const how = { sigmas: () => sigmas, guidance: GUIDANCE, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
@@ -143,28 +161,33 @@ async function edited(folder: string, model: string): Promise<Float32Array> {
   return latents;
 }
 
-describe.skipIf(missing !== null)(`FLUX.1-Kontext in diffusers${why}`, () => {
+describe.skipIf(missing !== null).each([
+  ['FLUX.1-Kontext', 'kontext', kontextFolder, 16],
+  ['FLUX.2-klein', 'klein', () => join(fixtures, 'klein'), 12],
+] as const)(`%s in diffusers${why}`, (_name, kind, makeFolder, width) => {
+  const inputs = { image, noise: random('noise', [12, width]) };
+
   it('edits with an exported LoRA, and with the sum of two, as this program does', async () => {
-    const folder = kontextFolder();
+    const folder = makeFolder();
     const transformer = join(folder, 'transformer');
     const first = await loraCheckpoint(newFolder(), transformer, LORA);
     const second = await loraCheckpoint(newFolder(), first, { rank: 2, alpha: 3, rslora: true, targets: ['to_q'] }, 2);
     for (const checkpoint of [first, second]) {
-      const { plain, adapted } = drawn('kontext', folder, exported(checkpoint), kontextInputs);
-      expect(worst(await edited(folder, transformer), plain)).toBeLessThan(1e-4);
+      const { plain, adapted } = drawn(kind, folder, exported(checkpoint), inputs);
+      expect(worst(await edited(folder, transformer, inputs.noise), plain)).toBeLessThan(1e-4);
       expect(worst(adapted, plain)).toBeGreaterThan(0.1);
-      expect(worst(await edited(folder, checkpoint), adapted)).toBeLessThan(1e-4);
+      expect(worst(await edited(folder, checkpoint, inputs.noise), adapted)).toBeLessThan(1e-4);
     }
   });
 
   it('saves a LoRA that this program reads', async () => {
-    const folder = kontextFolder();
+    const folder = makeFolder();
     const lora = newFolder();
-    const { plain, adapted } = drawn('kontext', folder, `new:${lora}`, kontextInputs);
+    const { plain, adapted } = drawn(kind, folder, `new:${lora}`, inputs);
     expect(worst(adapted, plain)).toBeGreaterThan(0.1);
     const base = { base_model_name_or_path: join(folder, 'transformer') };
     writeFileSync(join(lora, 'adapter_config.json'), JSON.stringify(base));
-    expect(worst(await edited(folder, lora), adapted)).toBeLessThan(1e-4);
+    expect(worst(await edited(folder, lora, inputs.noise), adapted)).toBeLessThan(1e-4);
   });
 });
 
