@@ -1,4 +1,7 @@
-/** Gradients of micro-batches in this process, summed over micro-batches and then over ranks, in buffers that are reused from step to step. */
+/**
+ * Computes gradients of micro-batches in this process and sums them over micro-batches and then over ranks. Buffers are
+ * reused between steps.
+ */
 import { InternalError, must } from '../../core/errors.js';
 import type { Session, SessionOptions, SessionPool } from '../../compute/onnx/session.js';
 import type { TensorData } from '../../compute/onnx/tensors.js';
@@ -13,10 +16,12 @@ import type { LossInput } from './losses/loss.js';
 /** Prefix of a gradient's name in a training graph. The parameter's name follows. */
 export const GRADIENT = 'd:';
 
-/** The outputs of a training graph: the scalar loss, the outputs to report, and a gradient for every parameter that trains. */
+/**
+ * The outputs of a training graph: the scalar loss, the reported outputs, and a gradient for every trained parameter.
+ */
 export function trainingOutputs(
   loss: Value,
-  told: Readonly<Record<string, Value>>,
+  reported: Readonly<Record<string, Value>>,
   isTrained: (parameter: string) => boolean,
 ): Record<string, Value> {
   const trained = [...loss.graph.parameters].filter(([name]) => isTrained(name));
@@ -24,31 +29,34 @@ export function trainingOutputs(
     loss,
     trained.map(([, value]) => value),
   );
-  return { loss, ...told, ...Object.fromEntries(trained.map(([name], i) => [`${GRADIENT}${name}`, found[i]])) };
+  return { loss, ...reported, ...Object.fromEntries(trained.map(([name], i) => [`${GRADIENT}${name}`, found[i]])) };
 }
 
-/** How to compute one rank's micro-batches. */
+/** The micro-batches of one rank, and how to compute them. */
 export interface MicroBatches<Part, Result> {
-  /** In the order in which they are learned. */
+  /** In the order in which they are computed. */
   readonly parts: readonly Part[];
   /** Micro-batches with equal keys share a compiled graph. */
   readonly key: (part: Part) => object;
-  /** Builds the training graph; see `trainingOutputs`. */
+  /** Builds the training graph. See `trainingOutputs`. */
   readonly build: (graph: Graph, part: Part) => Record<string, Value>;
   readonly feeds: (part: Part) => Promise<Record<string, TensorData>>;
-  /** The part of a micro-batch's result that all ranks receive. */
-  readonly tell: (result: Readonly<Record<string, TensorData>>, part: Part) => Result;
+  /** Selects the part of a micro-batch's result that all ranks receive. */
+  readonly report: (result: Readonly<Record<string, TensorData>>, part: Part) => Result;
 }
 
 export class Backward {
   readonly #sessions: SessionCache;
-  /** The gradients of the first micro-batch, to which the others are added; kept, so that a step allocates no memory of that size. */
+  /** Sums of the micro-batches' gradients. Kept between steps, so that a step allocates no memory of that size. */
   readonly #sums: Record<string, TensorData> = {};
   /** The gradients of a later micro-batch. */
   readonly #parts: Record<string, TensorData> = {};
   /** Whether the sums contain anything since they were last taken. */
   #begun = false;
-  /** The names of the gradients in graph order: known on every rank, even one without a micro-batch. Empty after a step. */
+  /**
+   * Names of the gradients in graph order, equal on every rank, even on a rank without a micro-batch. Empty after a
+   * step.
+   */
   #names: readonly string[] = [];
 
   constructor(
@@ -61,18 +69,21 @@ export class Backward {
     this.#sessions = new SessionCache('training', session, pool);
   }
 
-  /** Adds the gradient of the loss over this rank's micro-batches. Returns the loss and what was told, each over all ranks in rank order. */
+  /**
+   * Adds the gradient of the loss over this rank's micro-batches. Returns the loss and the selected results over all
+   * ranks, in rank order.
+   */
   async learn<Part, Result>({
     parts,
     key,
     build,
     feeds,
-    tell,
+    report: tell,
   }: MicroBatches<Part, Result>): Promise<{
     readonly loss: number;
-    readonly told: Result[];
+    readonly reported: Result[];
   }> {
-    const told: Result[] = [];
+    const reported: Result[] = [];
     const losses: number[] = [];
     for (const part of parts) {
       const fed = await feeds(part);
@@ -82,20 +93,20 @@ export class Backward {
         (session) => session.run(fed, this.weights, this.#buffers(session)),
       );
       losses.push((result['loss'] as Float32Array)[0]);
-      told.push(tell(result, part));
+      reported.push(tell(result, part));
       this.#add(result);
     }
-    const ranks = await this.peers.allGather({ told, losses, names: Object.keys(this.#sums) });
+    const ranks = await this.peers.allGather({ told: reported, losses, names: Object.keys(this.#sums) });
     this.#names = ranks.map(({ names }) => names).find((names) => names.length > 0) ?? [];
     return {
       loss: ranks.flatMap((one) => one.losses).reduce((sum, one) => sum + one, 0),
-      told: ranks.flatMap((one) => one.told),
+      reported: ranks.flatMap((one) => one.told),
     };
   }
 
   /**
-   * The gradient by parameter since the last call: the ranks' sums, added in a fixed tree, equal on every rank. The next `learn` starts over and
-   * overwrites these arrays.
+   * The gradient by parameter since the last call, summed over ranks in a fixed tree and equal on every rank. The next
+   * `learn` starts over and overwrites these arrays.
    */
   async gradients(): Promise<Map<string, Float32Array>> {
     if (this.#names.length === 0) throw new InternalError('a step without a gradient');
@@ -114,10 +125,10 @@ export class Backward {
     return this.#sessions.dispose();
   }
 
-  /** Buffers into which a run of the training graph writes a micro-batch's gradients. */
+  /** Buffers for a micro-batch's gradients. */
   #buffers(session: Session): Record<string, TensorData> {
     const into = this.#begun ? this.#parts : this.#sums;
-    // An output that the runtime allocates itself stays in its own arena, which never shrinks.
+    // Outputs that the runtime allocates stay in its arena, which never shrinks.
     for (const [name, { shape }] of session.outputs) {
       if (name.startsWith(GRADIENT)) into[name] ??= new Float32Array(sizeOf(shape));
     }
@@ -134,7 +145,9 @@ export class Backward {
   }
 }
 
-/** An input with one number per row of a micro-batch. `reference` holds log-probabilities under the frozen start. */
+/**
+ * An input with one number per row of a micro-batch. `reference` contains log-probabilities under the starting weights.
+ */
 export type TargetInput = 'weights' | 'reference' | LossInput;
 
 /** Consecutive actions of one answer, which fill consecutive rows of a micro-batch. */
@@ -155,7 +168,8 @@ const valuesOf: Readonly<Record<TargetInput, (target: Target) => number | Float3
 };
 
 /**
- * The inputs with these names, [rows] each. Rows without an action are 0, including their weight. Raises InternalError when a target lacks an input.
+ * The inputs with these names, [rows] each. All values of rows without an action are 0, including the weight. Raises
+ * InternalError when a target lacks an input.
  */
 export function targetFeeds(
   names: readonly TargetInput[],

@@ -1,4 +1,4 @@
-/** The common part of policies that the onnx engine trains in this process, whatever they write. */
+/** Code that all policies share that the ONNX engine trains in this process. */
 import { InternalError } from '../../core/errors.js';
 import { TrainedWeights, type WeightsLayout } from '../../models/trained_weights.js';
 import type { Weights } from '../../models/files.js';
@@ -7,26 +7,26 @@ import { recordedBase, rejectOtherBase, type AdapterBase } from '../../models/ad
 import type { LossName, LossSpec } from './losses/table.js';
 import type { Group, Capabilities, LearnReport, TrainGroup, StepReport, WeightsOf } from './policy.js';
 
-/** Computes gradients, micro-batch by micro-batch. */
+/** Computes gradients micro-batch by micro-batch. */
 interface Learner<P, A> {
   learn(trainGroups: readonly TrainGroup<P, A>[], loss: LossSpec, among?: readonly Group<P, A>[]): Promise<LearnReport>;
   gradients(): Promise<Map<string, Float32Array>>;
 }
 
 export interface LocalPolicyOptions {
-  /** All weights, changed in place. */
+  /** All weights. Training changes them in place. */
   readonly weights: Weights;
-  /** The weights that train. */
+  /** The trained weights. */
   readonly trained: Weights;
-  /** All weights of the frozen start. Null if it is not kept. */
+  /** All starting weights. Null if they are not kept. */
   readonly reference: Weights | null;
   readonly optimizer: OptimizerSettings;
-  /** The file layout in a checkpoint of what trains. */
+  /** File layout of the trained weights in a checkpoint. */
   readonly layout: WeightsLayout | undefined;
-  /** The adapter's base. Null if no adapter is trained. */
+  /** The adapter's base. Null without an adapter. */
   readonly base: AdapterBase | null;
   readonly hiddenStates: boolean;
-  /** Losses that it has besides those of every policy. */
+  /** Losses that it supports in addition to those of every policy. */
   readonly ownLosses?: readonly LossName[];
 }
 
@@ -35,8 +35,8 @@ export abstract class LocalPolicy<P, A> {
   protected readonly trained: TrainedWeights;
   protected abstract readonly learner: Learner<P, A>;
 
-  constructor(private readonly held: LocalPolicyOptions) {
-    const { trained, optimizer, layout, reference, hiddenStates, ownLosses = [] } = held;
+  constructor(private readonly parts: LocalPolicyOptions) {
+    const { trained, optimizer, layout, reference, hiddenStates, ownLosses = [] } = parts;
     this.trained = new TrainedWeights(trained, optimizer, layout);
     this.capabilities = {
       losses: ['likelihood', 'reinforce', 'ratio', 'cispo', ...ownLosses],
@@ -68,14 +68,14 @@ export abstract class LocalPolicy<P, A> {
 
   /** Raises CheckpointError when the checkpoint was trained over another base. */
   async restore(folder: string, steps: number): Promise<void> {
-    const { base } = this.held;
+    const { base } = this.parts;
     if (base !== null) rejectOtherBase(folder, recordedBase(folder), base.baseDigest);
     this.trained.restore(folder, steps);
   }
 
-  /** All weights of one kind. Those that training never changes are the model's own. */
+  /** All weights of one kind. Weights that training never changes are the model's own. */
   protected weightsOf(of: WeightsOf): Weights {
-    const { weights, reference } = this.held;
+    const { weights, reference } = this.parts;
     const { averages } = this.trained;
     const all = {
       current: weights,

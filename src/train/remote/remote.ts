@@ -58,7 +58,8 @@ export function pathsOf(run: NamedRun, handle: Pick<RunHandle, 'paths'> | null):
 }
 
 /**
- * Every rank calls it. Raises what `open` and `prepare` raise, and WaitInterrupted when the run is asked to stop meanwhile; everything is closed then.
+ * Every rank calls it. Raises what `open` and `prepare` raise, and WaitInterrupted when the run is asked to stop
+ * meanwhile. Everything is closed then.
  */
 export async function openRemote<Client extends { close(): Promise<void> }, L extends RemoteExchange, F>(
   run: NamedRun,

@@ -47,7 +47,7 @@ interface CheckableServers<Client> {
 }
 
 interface ImageServers<Asked, Client> extends CheckableServers<Client> {
-  /** Waits until one is there and can draw with the settings; called by rank 0 of a run that has nothing stored yet. Raises EndpointError. */
+  /** Waits until one is there and can draw with the settings. Called by rank 0 of a run that has nothing stored yet. Raises EndpointError. */
   readonly prepare: (client: Client, within: Deadline) => Promise<void>;
   /** Called on every rank once servers have drawn with the settings. */
   readonly onReady?: (client: Client) => void;
@@ -56,8 +56,10 @@ interface ImageServers<Asked, Client> extends CheckableServers<Client> {
 }
 
 /**
- * Waits for the servers and, if nothing of the run is stored yet, has one unused image drawn, so that settings they refuse are reported at once.
- * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server gives an image, WaitInterrupted when the run is
+ * Waits for the servers and, if nothing of the run is stored yet, has one unused image drawn, so that settings they
+ * refuse are reported at once.
+ * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server gives an image,
+ * WaitInterrupted when the run is
  * asked to stop meanwhile.
  */
 async function openServers<Asked extends object, Client extends ServerClient<Asked>>(
@@ -85,7 +87,7 @@ async function openServers<Asked extends object, Client extends ServerClient<Ask
   return new ServerImages({ ...replay, client, hash, store: new RunImages(paths, lines) });
 }
 
-/** The images that a run has stored, for scoring its episodes again; no server is asked. */
+/** The images that a run has stored, for scoring its episodes again. No server is asked. */
 function storedImages<Asked extends object>(run: NamedRun, hash: (asked: Asked) => string): ServedImages<Asked> {
   const paths = pathsOf(run, null);
   const lines = new Exchanges(paths.pictures, imageForm, { isOwner: false, from: null });
@@ -108,7 +110,8 @@ function storedImages<Asked extends object>(run: NamedRun, hash: (asked: Asked) 
 }
 
 /**
- * Checks once whether servers can make a run's images. Raises EndpointError when none can. Else returns what is wrong with some, one sentence each.
+ * Checks once whether servers can make a run's images. Raises EndpointError when none can. Else returns what is wrong
+ * with some, one sentence each.
  */
 async function checkServers<Asked>({
   name,

@@ -94,7 +94,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
     separateVocabularies,
     constrained,
     mode: found.mode,
-    eyes: hasVision(config) ? config.vision : null,
+    vision: hasVision(config) ? config.vision : null,
     store: lines,
     group,
   });
@@ -106,7 +106,7 @@ export async function checkVllm(sampled: RemoteSampling, url: string): Promise<v
   const client = new VllmClient({ url, apiKey, concurrency: 1, timeoutMs: LOOK_MS });
   const deadline = new Deadline(systemClock, LOOK_MS);
   try {
-    const found = await client.look(deadline);
+    const found = await client.whyNotReady(deadline);
     if (found !== null) {
       throw new EndpointError(`vLLM is not ready: ${found}`, {
         where: url,

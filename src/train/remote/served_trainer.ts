@@ -40,7 +40,8 @@ const SDK_VERSION = '0.25.0';
 
 /**
  * Waits for the server, and probes what it computes. The model is opened with the first request, or from a
- * checkpoint. Raises ConfigError where no address is known, EndpointError where the server stays away, ProbeError where it does not compute what
+ * checkpoint. Raises ConfigError where no address is known, EndpointError where the server stays away, ProbeError where
+ * it does not compute what
  * it has to, WaitInterrupted where the run is asked to stop meanwhile.
  */
 export async function openServedPolicy<P extends TokenPrompt>(
@@ -153,7 +154,7 @@ async function probed(
   trainer: TinkerSettings,
   run: ProbedSettings,
   format: ProbedFormat,
-  asked: WithDeadline,
+  withDeadline: WithDeadline,
   services: Pick<RemoteServices, 'spending'>,
 ): Promise<ServerProbe> {
   const { clock, url } = connection;
@@ -161,13 +162,14 @@ async function probed(
   const session = sessionOf(connection, trainer, run, services);
   const { concurrency, reduction: set } = trainer;
   const samplesAhead = run.algorithm.type !== 'sft' && run.rollout.ahead > 0;
-  const options = { connection, session, concurrency, asked, format, samplesAhead };
+  const options = { connection, session, concurrency, withDeadline, format, samplesAhead };
   const reduction = await probeServer({ ...options, reduction: set });
   return { url, reduction, seconds: Math.round((clock.now() - start) / 100) / 10 };
 }
 
 /**
- * Probes a server for these settings without a run. `started` is the one that was started for it, null for one that runs. Raises as
+ * Probes a server for these settings without a run. `started` is the one that was started for it, null for one that
+ * runs. Raises as
  * `openServedPolicy`.
  */
 export async function checkServer(
@@ -189,9 +191,9 @@ export async function checkServer(
     onNote,
     onWaiting: (found, waitedS) => onNote(`waiting for the training server (${waitedS} s): ${found}`),
   });
-  const asked: WithDeadline = (work) => waitForRemote({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
+  const withDeadline: WithDeadline = (work) => waitForRemote({ stop, maxWaitMs: trainer.max_wait_s * 1000 }, work);
   try {
-    return await probed(connection, trainer, run, format, asked, {});
+    return await probed(connection, trainer, run, format, withDeadline, {});
   } finally {
     await connection.close();
   }
@@ -251,7 +253,8 @@ function addressOf({ base_url, serve, api_key_env }: TinkerSettings, started: St
 }
 
 /**
- * How the names of what this run saves begin; what makes them another attempt's than this one comes behind. A name stands for one state at the server
+ * How the names of what this run saves begin. What makes them another attempt's than this one comes behind. A name
+ * stands for one state at the server
  * for good. Letters that every server takes.
  */
 function ownNames({ dir, runName }: RunPaths): string {

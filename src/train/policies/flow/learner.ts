@@ -115,7 +115,7 @@ export class FlowLearner {
   async learn(trainGroups: readonly FlowTrainGroup[], loss: LossSpec): Promise<LearnReport> {
     const all = rowsOf(trainGroups);
     const rows = all.filter((row) => !isLeftOut(row));
-    const { loss: sum, told } = await this.#backward.learn({
+    const { loss: sum, reported: told } = await this.#backward.learn({
       parts: (await this.#deal(rows)).parts,
       key: ({ shape }) => ({ shape, loss }),
       build: (graph, { shape }) => this.lossGraph(graph, shape, loss),
@@ -123,7 +123,7 @@ export class FlowLearner {
         ...(await this.#feeds(part, shape, this.model.weights)),
         ...lossFeeds(part, shape, loss),
       }),
-      tell: (result, { part }) => part.map((_, b) => actionStatistics(result, b)),
+      report: (result, { part }) => part.map((_, b) => actionStatistics(result, b)),
     });
     return { loss: sum, statistics: this.#sorted(trainGroups, all, rows, told, null), klClamped: 0 };
   }

@@ -1,13 +1,14 @@
 /**
- * CISPO (MiniMax, "MiniMax-M1", 2025, arXiv 2506.13585): REINFORCE with importance weights that are cut, min(r, m) A log p, whose weight carries no
- * gradient. Written as A (min(r, m) + m max(0, log r - log m)), which has that gradient, and the value of r A up to m.
+ * CISPO (MiniMax, "MiniMax-M1", 2025, arXiv 2506.13585): REINFORCE with truncated importance weights, min(r, m) A log
+ * p, in which the weight has no gradient.
+ * Implemented as A (min(r, m) + m max(0, log r - log m)), which has the same gradient, and the value r A up to m.
  */
 import { add, exp, maximum, minimum, mul, sub } from '../../../compute/graph/build.js';
 import type { LossRule, WithKl } from './loss.js';
 
 export interface CispoLoss extends WithKl {
   readonly policy: 'cispo';
-  /** m, the largest ratio r = p / p_old. */
+  /** m, the maximum of the ratio r = p / p_old. */
   readonly most: number;
 }
 

@@ -3,7 +3,7 @@ import type { LossRule } from './loss.js';
 
 export interface LikelihoodLoss {
   readonly policy: 'likelihood';
-  /** Labels have no KL to a frozen start. */
+  /** Supervised training has no KL to the starting weights. */
   readonly kl?: null;
 }
 

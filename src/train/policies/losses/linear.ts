@@ -1,6 +1,7 @@
 /**
- * A loss and its derivatives by log-probabilities that somebody else computed. A trainer that builds no graph of ours is told these derivatives:
- * at the weights that they were taken at, a loss that is linear in the log-probabilities has the same gradient.
+ * The value of a loss and its derivatives with respect to given log-probabilities.
+ * A trainer that does not build our graph gets these derivatives. At the weights of the derivatives, a loss that is
+ * linear in the log-probabilities has the same gradient.
  */
 import { InternalError, must } from '../../../core/errors.js';
 import { KL_EXPONENT_LIMIT } from '../../../compute/nets/losses.js';
@@ -11,19 +12,22 @@ import { ruleOf, type LossSpec } from './table.js';
 /** The contribution of one answer to the loss. Arrays have one entry per action. */
 export interface LinearLoss {
   readonly loss: number;
-  /** Minus the derivative of the loss by each log-probability: what an action's log-probability is pushed up by. */
+  /** Minus the derivative of the loss with respect to each log-probability. */
   readonly push: Float32Array;
-  /** Actions whose KL term was too large to be taken as it is. */
+  /** Number of actions whose KL term was too large and was clamped. */
   readonly klClamped: number;
 }
 
-/** The KL estimate of `nets/losses.ts` at d = log p_ref - log p, with its derivative by log p. */
+/** The KL estimate of `nets/losses.ts` at d = log p_ref - log p, with its derivative with respect to log p. */
 function klAt(d: number): { readonly cost: number; readonly slope: number } {
   const ratio = Math.exp(Math.min(d, KL_EXPONENT_LIMIT));
   return { cost: ratio - d - 1, slope: 1 - (d < KL_EXPONENT_LIMIT ? ratio : 0) };
 }
 
-/** Raises InternalError for a target without the loss's inputs, and for a loss that is not a function of log-probabilities. */
+/**
+ * Raises InternalError for a target that lacks the loss's inputs, and for a loss that is not a function of
+ * log-probabilities.
+ */
 export function linearLoss(loss: LossSpec, logProbs: Float32Array, target: Target): LinearLoss {
   const rule = ruleOf(loss);
   const kl = loss.kl ?? null;

@@ -1,12 +1,13 @@
 /**
- * DiffusionNFT (Zheng et al., 2025, arXiv 2509.16117; NVlabs/DiffusionNFT): learns on the forward process, x_t = (1 - t) x0 + t eps of images x0 that
- * were sampled in whatever way. With the velocities v, and v_old of the weights that sampled,
+ * DiffusionNFT (Zheng et al., 2025, arXiv 2509.16117, NVlabs/DiffusionNFT). It learns on the forward process
+ * x_t = (1 - t) x0 + t eps of images x0 from any sampler. With the velocity v, and v_old of the weights that sampled:
  *
  *   v+ = b v + (1 - b) v_old,   v- = (1 + b) v_old - b v,   x0(u) = x_t - t u
  *   L  = Z (r / b |x0(v+) - x0|^2 / w+ + (1 - r) / b |x0(v-) - x0|^2 / w-)
  *
- * |.|^2 the mean over the elements; w the mean of |x0(u) - x0|, at least 1e-5, which carries no gradient; r = 1/2 + clip(A / Z, -1, 1) / 2 from the
- * advantage A and its limit Z. The action is the velocity eps - x0 that leads from the image to its noise, since x0(u) - x0 = t (eps - x0 - u).
+ * |.|^2 is the mean over the elements. The weight w is the mean of |x0(u) - x0|, at least 1e-5, without a gradient.
+ * r = 1/2 + clip(A / Z, -1, 1) / 2 comes from the advantage A and its limit Z. The action is the velocity eps - x0 from
+ * the image to its noise, because x0(u) - x0 = t (eps - x0 - u).
  */
 import { must } from '../../../core/errors.js';
 import { abs, add, div, maximum, minimum, mul, neg, sub, withGradient } from '../../../compute/graph/build.js';
@@ -15,13 +16,13 @@ import type { LossRule, WithKl } from './loss.js';
 
 export interface NftLoss extends WithKl {
   readonly policy: 'nft';
-  /** b: how far the two velocities are from that of the weights that sampled. */
+  /** b: the distance of the two velocities from the velocity of the weights that sampled. */
   readonly beta: number;
-  /** Z: the advantage that is as good as it gets. */
+  /** Z: the largest advantage that makes a difference. */
   readonly limit: number;
 }
 
-const LEAST_WEIGHT = 1e-5;
+const MIN_WEIGHT = 1e-5;
 
 export const nft: LossRule<NftLoss> = {
   reads: ['advantages'],
@@ -33,7 +34,7 @@ export const nft: LossRule<NftLoss> = {
     const [error, oldError] = [sub(drawn, means), sub(drawn, old)];
     const cost = (ofNew: number, ofOld: number): Value => {
       const off = mul(level, add(by(ofNew, error), by(ofOld, oldError)));
-      const weight = maximum(average(abs(off)), graph.scalar(LEAST_WEIGHT));
+      const weight = maximum(average(abs(off)), graph.scalar(MIN_WEIGHT));
       return div(
         average(mul(off, off)),
         withGradient(weight, { name: 'fixed weight', inputs: [], gradient: () => [] }),

@@ -1,13 +1,14 @@
 /**
- * PPO's surrogate (Schulman et al., "Proximal Policy Optimization Algorithms", 2017). With the ratio r = p / p_old the gain is
- * min(r A, clip(r, 1 - c, 1 + c') A), or r A where nothing is clipped; c' is c, or larger (Yu et al., "DAPO", 2025, arXiv 2503.14476).
+ * PPO's surrogate (Schulman et al., "Proximal Policy Optimization Algorithms", 2017).
+ * With the ratio r = p / p_old, the gain is min(r A, clip(r, 1 - c, 1 + c') A), or r A without clipping. c' equals c or
+ * is larger (Yu et al., "DAPO", 2025, arXiv 2503.14476).
  */
 import { exp, maximum, minimum, mul, sub } from '../../../compute/graph/build.js';
 import type { LossRule, WithKl } from './loss.js';
 
 export interface RatioLoss extends WithKl {
   readonly policy: 'ratio';
-  /** c. Null clips nothing. */
+  /** c. Null disables clipping. */
   readonly clip: number | null;
   /** c'. Absent if it is c. */
   readonly clipHigh?: number;
@@ -28,7 +29,7 @@ export const ratio: LossRule<RatioLoss> = {
     const whole = r * input('advantages');
     if (clip === null) return { gain: whole, slope: whole };
     const clipped = Math.min(Math.max(r, 1 - clip), 1 + (clipHigh ?? clip)) * input('advantages');
-    // Where the clipped one is less, it does not depend on the weights.
+    // If the clipped value is smaller, it does not depend on the weights.
     return clipped < whole ? { gain: clipped, slope: 0 } : { gain: whole, slope: whole };
   },
 };

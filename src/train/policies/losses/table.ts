@@ -1,5 +1,6 @@
 /**
- * Every loss that a policy can learn by. To add one, write a file beside this one and add its specification to the union and its rule to the table.
+ * All losses. To add one, write a file beside this one, add its specification to the union, and add its rule to the
+ * table.
  */
 import { cispo, type CispoLoss } from './cispo.js';
 import { likelihood, type LikelihoodLoss } from './likelihood.js';
@@ -7,7 +8,10 @@ import type { LossRule } from './loss.js';
 import { nft, type NftLoss } from './nft.js';
 import { ratio, type RatioLoss, reinforce, type ReinforceLoss } from './ratio.js';
 
-/** A loss as plain data that can be sent to a trainer in another process. Weights, advantages, old and reference values come with the batch. */
+/**
+ * A loss as plain data that can be sent to a trainer in another process. Weights, advantages, old and reference values
+ * are part of the batch.
+ */
 export type LossSpec = LikelihoodLoss | ReinforceLoss | RatioLoss | CispoLoss | NftLoss;
 export type LossName = LossSpec['policy'];
 

@@ -1,6 +1,7 @@
 /**
- * Asks a server that speaks the Tinker training API. Operations are submitted, and long polls wait for their results. A server that is away is waited
- * for. A refusal is reported in one message that says what to do.
+ * A client of a server with the Tinker training API.
+ * Operations are submitted, and long polls wait for their results. The client waits for a server that is away. A
+ * rejection becomes one message with advice.
  */
 import {
   type AttemptResult,
@@ -22,11 +23,11 @@ import type { PiecewiseBody } from '../../../core/http/request.js';
 import { UnreadableReply } from './wire.js';
 import { jsonOf } from '../vllm/client.js';
 
-/** A reply that is none of the server's being away. */
+/** A reply of the server itself, so the server is not away. */
 export interface Reply {
   readonly status: number;
   readonly isProto: boolean;
-  /** Where the server redirects to. Null if it does not redirect. */
+  /** The redirect's target. Null without a redirect. */
   readonly location: string | null;
   readonly body: Buffer;
 }
@@ -34,17 +35,17 @@ export interface Reply {
 interface Sent {
   /** Below `/api/v1`, or a whole address. */
   readonly path: string;
-  /** JSON as a text, or the bytes of a message. Null for a GET, and for a DELETE. */
+  /** A JSON text, or the bytes of a message. Null for GET and DELETE. */
   readonly body: string | PiecewiseBody | null;
   readonly isDelete?: boolean;
-  /** Whether no reply in time means that there is none yet. */
+  /** Whether a timeout means that there is no result yet. */
   readonly isPoll?: boolean;
 }
 
-/** The meaning of statuses. A refusal is left to the caller to read. */
+/** The meaning of statuses. Callers handle rejections. */
 const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
   402: 'away',
-  // A checkpoint that it is still making.
+  // A checkpoint that the server is still writing.
   425: 'away',
   429: 'away',
   502: 'away',
@@ -54,24 +55,24 @@ const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
   rest: 'answered',
 };
 
-/** A result is asked for again after so long without one. */
+/** Milliseconds after which a poll without a result is repeated. */
 const POLL_MS = 45_000;
-/** A poll that comes back at once without a result is not repeated sooner. */
+/** Minimum milliseconds between polls that return at once without a result. */
 const PAUSE_MS = 50;
-/** Sampled answers and log-probabilities of a batch may be many. */
+/** A batch may have many sampled answers and log-probabilities. */
 const MAX_REPLY_BYTES = 1024 ** 3;
-/** A server that loses the same operation this often does not keep its promises. */
+/** Limit on how often a server may lose the same operation. */
 const MAX_LOST = 3;
 
 export class TinkerConnection {
-  /** Without `/api/v1`. */
+  /** Address without `/api/v1`. */
   readonly url: string;
   readonly clock: Clock;
   readonly #http: HttpPool;
   readonly #remote: AwaitedRemote<AwaitedMember, Sent, Reply>;
   readonly #headers: Readonly<Record<string, string>>;
 
-  /** The address is with or without `/api/v1`. Raises ConfigError for a key that no header carries. */
+  /** Accepts addresses with or without `/api/v1`. Raises ConfigError for a key that cannot be a header. */
   constructor(private readonly options: ServerOptions) {
     const { concurrency, timeoutMs, clock = systemClock } = options;
     const key = checkedKey(options.apiKey, 'the API key of the training server');
@@ -89,12 +90,18 @@ export class TinkerConnection {
     this.#headers = key === undefined ? {} : { 'x-api-key': key };
   }
 
-  /** A reply of any status that is no failure. Raises EndpointError where the server stays away, or fails again and again. */
+  /**
+   * Returns a reply with any status that is not a failure. Raises EndpointError if the server stays away or fails
+   * repeatedly.
+   */
   send(path: string, body: string | PiecewiseBody | null, within: Deadline): Promise<Reply> {
     return this.#remote.answer({ path, body }, within);
   }
 
-  /** The bytes that a path leads to, by an address that it sends on to or names. Raises as `refused`. */
+  /**
+   * Downloads a path, following the address to which the server redirects or which it returns. Raises the errors of
+   * `refused`.
+   */
   async download(path: string, within: Deadline): Promise<Buffer> {
     const first = await this.send(path, null, within);
     let to = first.location;
@@ -108,7 +115,7 @@ export class TinkerConnection {
     return second.body;
   }
 
-  /** Removes what is there. That it, or the model that it was of, is gone already is no failure. Raises as `refused`. */
+  /** Deletes a path. It is no failure if the path or its model no longer exists. Raises the errors of `refused`. */
   async remove(path: string, within: Deadline): Promise<void> {
     const reply = await this.#remote.answer({ path, body: null, isDelete: true }, within);
     if (reply.status === 200 || reply.status === 204) return;
@@ -117,7 +124,7 @@ export class TinkerConnection {
     if (hasNoWay || (reply.status !== 404 && reply.status !== 410)) throw refused;
   }
 
-  /** The JSON of a reply to a request that is answered at once. Raises as `refused`. */
+  /** Sends a request that is answered at once and returns its JSON. Raises the errors of `refused`. */
   async ask(path: string, body: object | null, within: Deadline): Promise<unknown> {
     const reply = await this.send(path, body === null ? null : JSON.stringify(body), within);
     if (reply.status !== 200) throw this.refused(path, reply);
@@ -125,8 +132,8 @@ export class TinkerConnection {
   }
 
   /**
-   * The result of an operation. `submitted`: the first reply to its submission, if that was read already. Raises EndpointError for a failure,
-   * CheckpointError if a checkpoint that it names is gone.
+   * Runs an operation and returns its result. `submitted` is the reply to the submission if it has already been read.
+   * Raises EndpointError for a failure, CheckpointError if a checkpoint in the request no longer exists.
    */
   async run(path: string, body: string | PiecewiseBody, within: Deadline, submitted?: Reply): Promise<Reply> {
     let first = submitted;
@@ -137,13 +144,13 @@ export class TinkerConnection {
       const { request_id: id } = this.json(path, reply) as { request_id?: unknown };
       if (typeof id !== 'string') throw this.error(`${path}: a reply without request_id`, VERSION);
       const result = await this.#result(path, id, within);
-      // The server was restarted meanwhile and has forgotten the operation.
+      // The server was restarted meanwhile and has lost the operation.
       if (result !== null) return result;
     }
     throw this.error(`${path}: it was submitted ${MAX_LOST} times, and its result was lost each time`, RUN_AGAIN);
   }
 
-  /** Raises EndpointError for anything that is not JSON. */
+  /** Parses JSON. Raises EndpointError for anything else. */
   json(path: string, { body }: Reply): unknown {
     try {
       return JSON.parse(body.toString('utf8')) as unknown;
@@ -152,7 +159,7 @@ export class TinkerConnection {
     }
   }
 
-  /** Reads a reply. Raises EndpointError if it does not follow the protocol. */
+  /** Calls `read`. Raises EndpointError if the reply does not follow the protocol. */
   understood<R>(path: string, read: () => R): R {
     try {
       return read();
@@ -162,9 +169,9 @@ export class TinkerConnection {
     }
   }
 
-  /** The error for a refusal; CheckpointError if a checkpoint that the request names is gone. */
+  /** The error for a rejection: CheckpointError if a checkpoint in the request no longer exists. */
   refused(operation: string, { status, body }: Pick<Reply, 'status' | 'body'>): EditrlError {
-    const found = replyError({ operation, status, said: errorText(body.toString('utf8')) }, this.url);
+    const found = replyError({ operation, status, message: errorText(body.toString('utf8')) }, this.url);
     if (found.kind !== 'checkpoint_gone') return found;
     return new CheckpointError(`the training server: ${found.message}`, {
       where: this.url,
@@ -172,7 +179,7 @@ export class TinkerConnection {
     });
   }
 
-  /** A heartbeat. Nobody waits for its answer: the next request that matters shows whether it got through. */
+  /** Sends a heartbeat. No one waits for the reply, because the next request shows whether the server is there. */
   async beat(body: object, withinMs: number): Promise<void> {
     const deadline = new Deadline(this.clock, withinMs);
     await this.#remote
@@ -180,12 +187,12 @@ export class TinkerConnection {
       .finally(() => deadline.dispose());
   }
 
-  /** Tells that the server answers, and has to be waited for all the same. */
+  /** Reports that the server answers but has to be waited for. */
   waits(found: string): void {
     this.options.onWaiting?.(found, 0);
   }
 
-  /** Tells that it is waited for no more. */
+  /** Reports that the wait is over. */
   back(): void {
     this.options.onBack?.();
   }
@@ -198,7 +205,7 @@ export class TinkerConnection {
     return this.#http.close();
   }
 
-  /** Null where the server knows nothing of the operation any more. */
+  /** Returns the result. Null if the server has lost the operation. */
   async #result(path: string, id: string, within: Deadline): Promise<Reply | null> {
     const sent: Sent = { path: '/retrieve_future', body: JSON.stringify({ request_id: id }), isPoll: true };
     for (;;) {
@@ -207,9 +214,11 @@ export class TinkerConnection {
       if (reply.status === 200 && reply.isProto) return reply;
       if (reply.status !== 408) {
         if (reply.status !== 200) throw this.refused(path, reply);
-        const told = this.json(path, reply) as { type?: unknown; error?: unknown } | null;
-        if (typeof told?.error === 'string') throw this.refused(path, { status: 200, body: Buffer.from(told.error) });
-        if (told?.type !== 'try_again') return reply;
+        const result = this.json(path, reply) as { type?: unknown; error?: unknown } | null;
+        if (typeof result?.error === 'string') {
+          throw this.refused(path, { status: 200, body: Buffer.from(result.error) });
+        }
+        if (result?.type !== 'try_again') return reply;
       }
       await sleep(this.clock, PAUSE_MS, within.signal);
     }
@@ -225,7 +234,7 @@ export class TinkerConnection {
       const response = await this.#http.exchange(URL.canParse(path) ? path : `${this.url}/api/v1${path}`, {
         method: isDelete ? 'DELETE' : body === null ? 'GET' : 'POST',
         headers: {
-          // The key is this server's alone.
+          // Only this server may get the key.
           ...(isElsewhere ? {} : this.#headers),
           'content-type': isBytes && body !== null ? 'application/x-protobuf' : 'application/json',
         },
@@ -256,12 +265,12 @@ export class TinkerConnection {
   }
 }
 
-/** Whether a server no longer knows a pending operation, for example after a restart. */
+/** Whether a server no longer has a pending operation, for example after a restart. */
 function isForgotten({ status, body }: Reply): boolean {
   return status === 410 || (status === 404 && /\b(future|request)\b/i.test(errorText(body.toString('utf8'))));
 }
 
-/** Types of replies that may quote a key. Others are bytes, which must stay as they are. */
+/** Content types of replies that may quote a key. All others are bytes that must not change. */
 const TEXTS = /^$|^text\/|json/;
 
 function redacted(body: Buffer, { redact }: HttpPool): Buffer {
@@ -270,12 +279,12 @@ function redacted(body: Buffer, { redact }: HttpPool): Buffer {
 
 const VERSION = 'Check that a server of the Tinker training API runs there, and its version.';
 
-/** A reply that is no answer. */
+/** A failed reply. */
 export interface FailedReply {
   /** The path of the operation, without `/api/v1`. */
   readonly operation: string;
   readonly status: number;
-  readonly said: string;
+  readonly message: string;
 }
 
 interface Problem {
@@ -290,7 +299,7 @@ const creates = ({ operation }: FailedReply): boolean => /^\/create_(model|sampl
 export const IMAGE_SIZES =
   'Set policy.tokenizer to the model of the server, and keep policy.pixels within min_pixels and max_pixels of its preprocessor_config.json, so that the server does not resize images again.';
 
-/** The first one that applies is reported. */
+/** Known problems. The first one that applies is reported. */
 const PROBLEMS = {
   wrong_key: {
     is: ({ status }) => status === 401 || status === 403,
@@ -298,56 +307,56 @@ const PROBLEMS = {
     next: 'Export the key of this server (TINKER_API_KEY unless another variable is named), then run the same command again.',
   },
   no_adapter_left: {
-    is: ({ said }) => /maximum number of lora adapters/i.test(said),
+    is: ({ message }) => /maximum number of lora adapters/i.test(message),
     found: 'the server has no room for another adapter',
     next: 'End runs that use the server, wait until their sessions expire (5 minutes), or start it with a larger max_lora_adapters.',
   },
   refused_rank: {
-    is: (refused) => creates(refused) && /\brank\b/i.test(refused.said),
+    is: (refused) => creates(refused) && /\brank\b/i.test(refused.message),
     found: 'the server rejects the rank of the adapter',
     next: 'Choose a rank that it allows, or start it with a larger max_lora_rank.',
   },
   wrong_base_model: {
-    is: (refused) => creates(refused) && /base.?model|unsupported model|not (a )?supported/i.test(refused.said),
+    is: (refused) => creates(refused) && /base.?model|unsupported model|not (a )?supported/i.test(refused.message),
     found: 'the server does not serve this base model',
     next: 'Name the model exactly as the server was started with (get_server_capabilities lists its models).',
   },
   other_version: {
-    is: ({ status, said }) =>
-      status === 405 || status === 415 || (status === 404 && /^(not found|page not found)?\.?$/i.test(said)),
+    is: ({ status, message }) =>
+      status === 405 || status === 415 || (status === 404 && /^(not found|page not found)?\.?$/i.test(message)),
     found: 'the server speaks another version of the Tinker API',
     next: 'Check the address (without /api/v1), and that the server is SkyRL 0.3 or later or another one with this route.',
   },
   session_expired: {
-    is: ({ status, said }) => status === 404 && /\bsession\b/i.test(said) && !/sampling/i.test(said),
+    is: ({ status, message }) => status === 404 && /\bsession\b/i.test(message) && !/sampling/i.test(message),
     found: 'the session has expired',
     next: RUN_AGAIN,
   },
   picture_tokens: {
-    is: ({ status, said }) => status < 500 && /expected_tokens/i.test(said),
+    is: ({ status, message }) => status < 500 && /expected_tokens/i.test(message),
     found: 'the server and editrl disagree on the number of tokens of an image',
     next: IMAGE_SIZES,
   },
   no_pictures: {
-    is: ({ said }) =>
-      /\b(image|vision|multi-?modal)/i.test(said) &&
-      /not (be )?support|unsupported|not accept|text[- ]only|only \S*text/i.test(said),
+    is: ({ message }) =>
+      /\b(image|vision|multi-?modal)/i.test(message) &&
+      /not (be )?support|unsupported|not accept|text[- ]only|only \S*text/i.test(message),
     found: 'the server does not accept images',
     next: 'Use a server that accepts images (SkyRL in mode fsdp, with trainer and sampler on the same GPUs) and a vision-language model, or set policy.trainer to {type: onnx}.',
   },
   checkpoint_taken: {
-    is: ({ status, said }) => status === 409 && /already exists/i.test(said),
+    is: ({ status, message }) => status === 409 && /already exists/i.test(message),
     found: 'a checkpoint of this name has other weights',
     next: 'Delete it, or use another run_name.',
   },
   checkpoint_gone: {
-    is: ({ status, said }) => (status === 404 || status === 410) && /checkpoint|weights/i.test(said),
+    is: ({ status, message }) => (status === 404 || status === 410) && /checkpoint|weights/i.test(message),
     found: 'the server no longer has the checkpoint',
     next: 'Resume from another checkpoint, or check that the server was started with the same --checkpoints-base.',
   },
   model_gone: {
-    is: ({ status, said }) =>
-      (status === 404 || status === 410 || status === 400) && /(model|sampl).*not (found|loaded)|lost/i.test(said),
+    is: ({ status, message }) =>
+      (status === 404 || status === 410 || status === 400) && /(model|sampl).*not (found|loaded)|lost/i.test(message),
     found: 'the server has lost the model',
     next: RUN_AGAIN,
   },
@@ -359,7 +368,7 @@ const PROBLEMS = {
 } as const satisfies Readonly<Record<string, Problem>>;
 export type ProblemKind = keyof typeof PROBLEMS;
 
-/** A request that the server rejected or failed. */
+/** The server rejected a request or failed. */
 export class TinkerError extends EndpointError {
   constructor(
     readonly kind: ProblemKind | 'failed',
@@ -370,28 +379,28 @@ export class TinkerError extends EndpointError {
   }
 }
 
-/** The error of a reply that is no answer. */
+/** The error for a failed reply. */
 export function replyError(refused: FailedReply, where: string): TinkerError {
   const kinds = Object.keys(PROBLEMS) as ProblemKind[];
   const kind = kinds.find((each) => PROBLEMS[each].is(refused)) ?? 'refused';
   const { found, next } = PROBLEMS[kind];
-  const { operation, status, said } = refused;
+  const { operation, status, message } = refused;
   // A failed operation is reported by a reply with status 200.
-  const told = status === 200 ? said : `status ${status}: ${said}`;
-  return new TinkerError(kind, `${operation}: ${found}: ${told}`, { where, next });
+  const text = status === 200 ? message : `status ${status}: ${message}`;
+  return new TinkerError(kind, `${operation}: ${found}: ${text}`, { where, next });
 }
 
 /** The text of a server's error: `{detail}` of the framework (a text or a list), `{error, message}`, or any text. */
 export function errorText(body: string): string {
   const value = jsonOf(body) as Partial<Record<'detail' | 'message' | 'error', unknown>> | null | undefined;
-  const said = value?.detail ?? value?.message ?? value?.error;
-  return textOf(said, body).trim().slice(0, 500);
+  const message = value?.detail ?? value?.message ?? value?.error;
+  return textOf(message, body).trim().slice(0, 500);
 }
 
-function textOf(said: unknown, body: string): string {
-  if (typeof said === 'string') return said;
-  if (Array.isArray(said)) return (said as unknown[]).map(issue).join('; ');
-  if (typeof said === 'object' && said !== null && 'message' in said) return String(said.message);
+function textOf(message: unknown, body: string): string {
+  if (typeof message === 'string') return message;
+  if (Array.isArray(message)) return (message as unknown[]).map(issue).join('; ');
+  if (typeof message === 'object' && message !== null && 'message' in message) return String(message.message);
   return body;
 }
 

@@ -1,6 +1,7 @@
 /**
- * A token policy that a training service trains: weights, gradients and the optimizer are there; losses, masks and divisors are decided here. The
- * service is told each action's derivative, so that any loss trains on any server that has an importance-weighted one.
+ * A token policy that a training server trains. The server has weights, gradients and the optimizer. This process
+ * computes losses, masks and divisors.
+ * It sends the derivative of each action, so that any loss trains on any server with an importance-weighted loss.
  */
 import { createHash, type Hash } from 'node:crypto';
 import { join } from 'node:path';
@@ -35,24 +36,27 @@ import type { GradientSequence, PromptRequest, Sampled, TinkerService } from './
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 
-/** Weights that answers may be of which are yet to be learned from: those of now, and those of an iteration before. */
+/**
+ * Number of weight versions of which answers may still be used for learning: the current one and the previous
+ * iteration's.
+ */
 const KEPT_LINEAGES = 2;
 
 export interface TinkerPolicyOptions<P extends TokenPrompt = TokenPrompt> extends ReplayOptions<SampledAnswer> {
   readonly service: TinkerService;
   readonly format: TokenFormat<P>;
-  /** Base model, rank and whatever else decides what the weights are before training, as plain data. */
+  /** Base model, rank and everything else that determines the initial weights, as plain data. */
   readonly model: Readonly<Record<string, string | number | null>>;
   readonly optimizer: OptimizerSettings;
-  /** The longest sequence of prompt and answer. */
+  /** Maximum length of prompt and answer together. */
   readonly contextSize: number;
-  /** How the names of what is saved begin. No other run's do, and no other attempt's at this run. */
+  /** Prefix of the names of saved states. No other run or attempt uses it. */
   readonly prefix: string;
-  /** How they begin whatever the attempt: what is called otherwise is another run's. */
+  /** Prefix of the names of all attempts. Names without it belong to other runs. */
   readonly ownNames: string;
-  /** Whether checkpoints hold a copy of the adapter. */
+  /** Whether checkpoints contain a copy of the adapter. */
   readonly downloadsAdapter: boolean;
-  /** Called with what a person should know. */
+  /** Receives notes for the user. */
   readonly note: (text: string) => void;
 }
 
@@ -67,20 +71,20 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   readonly #replay: Replay<SampledAnswer>;
   readonly #digests = new ImageDigests();
   #steps = 0;
-  /** SHA-256 of all that has been done to the weights, which stands for the weights themselves. */
+  /** SHA-256 of all operations on the weights. It identifies the weights. */
   #lineage: string;
-  /** Hash of what was learned since the last step. Null if nothing was. */
+  /** Hash of the gradients since the last step. Null if there are none. */
   #pending: Hash | null = null;
   #isOpen = false;
-  /** The lineage of what the service samples with. */
+  /** Lineage of the published weights. */
   #published: string | null = null;
-  /** Lineages of what answers were sampled with, the last one last. */
+  /** Lineages that sampled answers, the latest last. */
   #sampledFrom: readonly string[] = [];
   /** Log-probabilities under the weights of one lineage, by the tokens of the answer. */
   #known = { lineage: '', of: new WeakMap<Int32Array, Float32Array>() };
   #saved: { readonly lineage: string; readonly path: string } | null = null;
   #givesAdapter: boolean;
-  /** Whether the server removes what it has saved. */
+  /** Whether the server deletes saved states on request. */
   #removes = true;
   #downloaded: { readonly lineage: string; readonly files: CheckpointFiles } | null = null;
 
@@ -98,7 +102,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     if (of !== 'current') throw new InternalError(`the training service keeps no ${of} of its weights`);
     if (this.#published === this.#lineage) return;
     const lineage = this.#lineage;
-    await this.#asked((service, within) => service.publish(within));
+    await this.#request((service, within) => service.publish(within));
     this.#published = lineage;
     this.#sampledFrom = [...this.#sampledFrom.filter((one) => one !== lineage), lineage].slice(-KEPT_LINEAGES);
   }
@@ -107,7 +111,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     return this.#replay.keep();
   }
 
-  /** Samples with the weights that were published last, whatever has been learned since. */
+  /** Samples with the last published weights, whatever has been learned since. */
   async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, answersPerPrompt: count, how, random, key } = request;
     return this.#replay.all(
@@ -126,7 +130,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
 
   statistics(groups: readonly TokenGroup[], of: WeightsOf): Promise<Statistics[][]> {
     const sequences = groups.flatMap(sequencesOf);
-    return this.#asked(async (service, within) => {
+    return this.#request(async (service, within) => {
       if (of === 'average') throw new InternalError('the training service keeps no average of its weights');
       const found =
         of === 'current'
@@ -145,37 +149,37 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     const targets = trainGroups.flatMap((trainGroup) => trainGroup.targets);
     const { at, pushes } = await this.#pushes(sequences, trainGroups, targets, loss);
     const pushed = sequences.map((one, i): GradientSequence => ({ ...one, push: pushes[i], at: at[i] }));
-    const found = await this.#asked((service, within) => service.learn(pushed, within));
-    const learnt = (this.#pending ??= createHash('sha256'));
+    const found = await this.#request((service, within) => service.learn(pushed, within));
+    const gradients = (this.#pending ??= createHash('sha256'));
     for (const { prompt, images = [], answer, push } of pushed) {
-      // Each part after its length: the same numbers cut otherwise are something else.
+      // Each part is preceded by its length, so that another division of the same numbers has another hash.
       for (const part of [Int32Array.from(prompt), answer, push]) {
-        learnt.update(`${part.length};`).update(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
+        gradients.update(`${part.length};`).update(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
       }
-      learnt.update(this.#digests.of({ images }) ?? '');
+      gradients.update(this.#digests.of({ images }) ?? '');
     }
     let [sum, klClamped] = [0, 0];
     targets.forEach((target, i) => {
-      const told = linearLoss(loss, found[i], target);
-      sum += told.loss;
-      klClamped += told.klClamped;
+      const linear = linearLoss(loss, found[i], target);
+      sum += linear.loss;
+      klClamped += linear.klClamped;
     });
     return { loss: sum, statistics: grouped(trainGroups, found), klClamped };
   }
 
   async step(learningRate: number): Promise<StepReport> {
-    const learnt = this.#pending;
-    if (learnt === null) throw new InternalError('a step without a gradient');
+    const gradients = this.#pending;
+    if (gradients === null) throw new InternalError('a step without a gradient');
     const { optimizer } = this.options;
-    // It may be taken though its reply is lost.
+    // The server may have taken the step even if its reply is lost.
     this.#steps += 1;
     this.#pending = null;
-    this.#lineage = digest([this.#lineage, learnt.digest('hex'), learningRate, optimizer]);
-    const gradNorm = await this.#asked((service, within) => service.step(learningRate, optimizer, within));
+    this.#lineage = digest([this.#lineage, gradients.digest('hex'), learningRate, optimizer]);
+    const gradNorm = await this.#request((service, within) => service.step(learningRate, optimizer, within));
     return { gradNorm, applied: true };
   }
 
-  /** Weights of one lineage are equal but for what the service rounds otherwise, which nobody here can see. */
+  /** The lineage. Weights of one lineage are equal except for the server's rounding, which this process cannot see. */
   async checksum(): Promise<string> {
     return this.#lineage;
   }
@@ -184,7 +188,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     const lineage = this.#lineage;
     if (this.#saved?.lineage !== lineage) {
       const name = `${this.options.prefix}${this.#steps}`;
-      this.#saved = { lineage, path: await this.#asked((service, within) => service.save(name, within)) };
+      this.#saved = { lineage, path: await this.#request((service, within) => service.save(name, within)) };
     }
     const saved: SavedRecord = {
       path: this.#saved.path,
@@ -204,13 +208,13 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     const path = pathIn(folder);
     if (!this.#removes || path?.split('/').at(-1)?.startsWith(this.options.ownNames) !== true) return null;
     return async (others) => {
-      // Where no step was taken in between, several checkpoints name the same state.
+      // Without a step in between, several checkpoints name the same state.
       if (others.some((other) => pathIn(other) === path)) return;
       try {
-        await this.#asked((service, within) => service.remove(path, within));
+        await this.#request((service, within) => service.remove(path, within));
       } catch (error) {
         if (!(error instanceof EndpointError)) throw error;
-        // A server that was away may do so next time.
+        // A server that was away may delete it next time.
         this.#removes = error instanceof TinkerError && error.kind === 'failed';
         this.options.note(`the server did not delete its data of a removed checkpoint: ${error.message}`);
       }
@@ -248,8 +252,8 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     }
   }
 
-  /** Opens the model first, where nothing has: a checkpoint to begin with would have done so. */
-  #asked<R>(work: (service: TinkerService, within: Deadline) => Promise<R>, over?: AbortSignal): Promise<R> {
+  /** Calls the server. Opens a new model first, unless restoring a checkpoint has opened one. */
+  #request<R>(work: (service: TinkerService, within: Deadline) => Promise<R>, over?: AbortSignal): Promise<R> {
     return this.#replay.within(async (within) => {
       const { service } = this.options;
       if (!this.#isOpen) {
@@ -260,45 +264,48 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     }, over);
   }
 
-  /** The files of the adapter. None where the server gives none, which is said once: the state that it keeps is what training goes on from. */
+  /**
+   * The adapter's files. Empty, with a note, if the server returns none. Training continues from the state on the
+   * server.
+   */
   async #adapter(): Promise<CheckpointFiles> {
     const lineage = this.#lineage;
     if (!this.#givesAdapter) return {};
     if (this.#downloaded?.lineage === lineage) return this.#downloaded.files;
     try {
-      const files = await this.#asked((service, within) =>
+      const files = await this.#request((service, within) =>
         service.adapter(`${this.options.prefix}${this.#steps}`, within),
       );
       this.#downloaded = { lineage, files };
       return files;
     } catch (error) {
       if (!(error instanceof EndpointError || error instanceof CheckpointError)) throw error;
-      // A server that was away may give it next time.
+      // A server that was away may return it next time.
       this.#givesAdapter = error instanceof TinkerError && error.kind === 'failed';
       this.options.note(`checkpoints do not contain the adapter: ${error.message}`);
       return {};
     }
   }
 
-  /** Where the log-probabilities are that a loss is taken at, and how it pushes them there. */
+  /** The log-probabilities at which a loss is evaluated, and its derivatives there. */
   async #pushes(
     sequences: readonly Sequence[],
     trainGroups: readonly Group<TokenRequest<P>, TokenAnswer>[],
     targets: readonly Target[],
     loss: LossSpec,
   ): Promise<{ readonly at: readonly Float32Array[]; readonly pushes: readonly Float32Array[] }> {
-    // Then the derivative is the same everywhere; what the sampler told is of the same weights, and spares a pass.
+    // Then the derivative is the same everywhere. The sampler's values are for the same weights and save a pass.
     const answers = trainGroups.flatMap((trainGroup) => trainGroup.answers);
     const usesResponse = ({ sampledBy, logProbs }: TokenAnswer): boolean =>
       sampledBy === this.#lineage && !logProbs.some(Number.isNaN);
     const isKnown = loss.policy === 'reinforce' && loss.kl === null && answers.every(usesResponse);
     const at = isKnown
       ? answers.map(({ logProbs }) => logProbs)
-      : await this.#asked((service, within) => this.#logProbs(sequences, service, within));
+      : await this.#request((service, within) => this.#logProbs(sequences, service, within));
     return { at, pushes: targets.map((target, i) => linearLoss(loss, at[i], target).push) };
   }
 
-  /** Log-probabilities of answers under the weights being trained, computed once per lineage. */
+  /** Log-probabilities of answers under the current weights, computed once per lineage. */
   async #logProbs(
     sequences: readonly Sequence[],
     service: TinkerService,
@@ -313,8 +320,8 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
   }
 
   /**
-   * The answers to one request, each stored under its key before any is used, and the lineage of what sampled them. A group of which some are missing is
-   * asked for again.
+   * The answers to one request, and the lineage that sampled them. Stores each answer under its key before use. Samples
+   * a group again if some of its answers are missing.
    */
   async #answers(
     ask: PromptRequest,
@@ -324,15 +331,16 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
     const { store } = this.options;
     const now = this.#publishedNow;
     const { images = [], ...plain } = ask;
-    const seen = this.#digests.of({ images });
-    const hashOf = (lineage: string): string => digest([lineage, plain, ...(seen === null ? [] : [seen])]);
-    // Before it was resumed, a run that samples ahead may have sampled these with the weights of an iteration before.
+    const imageDigest = this.#digests.of({ images });
+    const hashOf = (lineage: string): string =>
+      digest([lineage, plain, ...(imageDigest === null ? [] : [imageDigest])]);
+    // Before it was resumed, a run that samples ahead may have sampled these with the previous iteration's weights.
     for (const lineage of keys === null ? [] : [...this.#sampledFrom].reverse()) {
       const stored = await Promise.all((keys ?? []).map(async (key) => store.find(key, hashOf(lineage))));
       const found = stored.flatMap((one) => one ?? []);
       if (found.length === ask.count) return { found, lineage };
     }
-    const found = await this.#asked((service, within) => service.sample(ask, within), over);
+    const found = await this.#request((service, within) => service.sample(ask, within), over);
     this.#check(found, ask);
     const requestHash = hashOf(now);
     for (const [g, key] of (keys ?? []).entries()) await store.put({ ...found[g], key, requestHash });
@@ -391,18 +399,18 @@ function digest(value: unknown): string {
 }
 
 const record = z.object({
-  /** The path that the service gave for weights and optimizer. */
+  /** The server's path for weights and optimizer. */
   path: z.string().min(1),
-  /** What model it is of, as settings say it. */
+  /** The model that the state belongs to, according to the settings. */
   model: z.json(),
   lineage: z.string().min(1),
-  /** Lineages of what was sampled with before: answers that the next iteration learns from may be of these. */
+  /** Lineages of earlier samples. The next iteration may learn from answers of these. */
   sampled_from: z.array(z.string().min(1)).default([]),
 });
 
 export type SavedRecord = z.input<typeof record>;
 
-/** The path of a checkpoint on the server. Null if its folder does not have it. */
+/** A checkpoint's path on the server. Null if its folder contains none. */
 export function pathIn(folder: string): string | null {
   try {
     return readRecord(join(folder, SERVED_FILE)).path;

@@ -1,6 +1,7 @@
 /**
- * Looks at what a training server computes before a run trains there: positions of log-probabilities, ends of answers, one gradient step, and the
- * reduction of losses. A server that computes something else would change what is learned without an error.
+ * Checks the computations of a training server before a run: positions of log-probabilities, ends of answers, one
+ * gradient step, and the reduction of losses. A server that computes something else would change training without an
+ * error.
  */
 import pLimit from 'p-limit';
 import { Deadline, allOrAbort } from '../../../core/clock.js';
@@ -11,17 +12,17 @@ import type { TokenFormat } from '../../../models/tokenizer/format.js';
 import { PromptChunks, type Sequence } from './prompts.js';
 import { TIDY_MS, type Reduction } from './served.js';
 
-/** Gives each request its time. */
+/** Calls `work` with a deadline. */
 export type WithDeadline = <R>(work: (within: Deadline) => Promise<R>) => Promise<R>;
 
 export interface ProbeOptions {
   readonly connection: Pick<TinkerConnection, 'clock' | 'url'>;
-  /** One of its own, which is closed afterwards. */
+  /** A separate session, which is closed afterwards. */
   readonly session: TinkerSession;
   readonly concurrency: number;
-  readonly asked: WithDeadline;
+  readonly withDeadline: WithDeadline;
   readonly format: Pick<TokenFormat, 'size' | 'ends'>;
-  /** The reduction of the settings. Null if they leave it open. */
+  /** The reduction in the settings. Null to detect it. */
   readonly reduction: Reduction | null;
   /** Whether the run samples while it trains. */
   readonly samplesAhead: boolean;
@@ -38,22 +39,24 @@ interface Drawn extends Sequence {
   readonly finished: boolean;
 }
 
-/** An answer with the advantage of each of its tokens. */
+/** An answer with the advantage of each token. */
 type ProbeGroup = Sequence & { readonly advantages: readonly number[] };
 
-/** Prompts, answers of each, tokens of an answer and of a prompt. */
+/** Number of prompts, answers per prompt, tokens per answer, and tokens per prompt. */
 const [PROMPTS, ANSWERS, LENGTH, OPENING] = [4, 4, 16, 8];
-/** Mean difference of log-probabilities, in nats, within which two places compute the same. */
+/** Maximum mean difference in nats between log-probabilities that count as equal. */
 const SAME = 0.1;
-/** Learning rates of consecutive steps: small enough for a large model, in the end large enough for a small one. */
+/** Learning rates of consecutive steps. The first ones suit a large model, the last ones a small one. */
 const RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1];
 const ADAM = { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 0 };
-/** Changes of a log-probability: that a step goes up, that it is enough, that a direction is decided. */
+/** Changes of a log-probability in nats: a step has increased it, has increased it enough, or has a clear direction. */
 const [RISEN, ENOUGH, DECIDED] = [0.05, 1, 0.2];
 
 /**
- * Returns the reduction of the server. Raises ProbeError with everything that is wrong, and EndpointError if the server stays away, refuses or leaves out numbers. No
- * gradient and no model is left: SkyRL gives the gradient of a run that was killed before its step to the next model in the same place.
+ * Checks a server and returns its reduction.
+ * Raises ProbeError with all problems, and EndpointError if the server stays away, rejects a request or omits numbers.
+ * Leaves no gradient and no model behind, because SkyRL would give the gradient of a killed run to the next model in
+ * the same slot.
  */
 export async function probeServer(options: ProbeOptions): Promise<Reduction> {
   const { session, connection } = options;
@@ -84,18 +87,18 @@ class Probe {
     const prompts = openings.map(({ prompt, answer }) => [...prompt, ...answer]);
     const answers = await this.#draw(prompts, ANSWERS, LENGTH, ends);
     const positions = await this.#compared(answers);
-    // The same prompts under the same seeds come to one of these soon.
+    // The same prompts and seeds soon produce one of these tokens.
     const stop = [...new Set([...ends, ...answers.flatMap(({ answer }) => [...answer].slice(0, 2))])];
     const early = await this.#draw(prompts, ANSWERS, LENGTH, stop);
     const wrong = [...positions, ...wrongEnds(answers, ends).slice(0, 1), ...wrongEnds(early, stop).slice(0, 1)];
-    // What a step does is read from log-probabilities.
+    // The effect of a step is measured by log-probabilities.
     if (positions.length > 0) throw this.#error(wrong);
 
     const [prompt] = prompts;
     const tokens = [...new Set([...answers.flatMap(({ answer }) => [...answer.slice(0, 1)]), ...spread(format, 12)])];
     const tried = tokens.map((id) => ({ prompt, answer: Int32Array.of(id) }));
     const at = (await this.#logProbs(tried)).map((found) => found[prompt.length - 1]);
-    // The likeliest token that has room to rise.
+    // The most probable token with room to rise.
     const order = at.map((_, i) => i).sort((i, j) => at[j] - at[i]);
     const best = order.find((i) => at[i] <= -ENOUGH) ?? order[order.length - 1];
     const alone = tried[best];
@@ -104,7 +107,7 @@ class Probe {
       throw this.#error([...wrong, `a token with a positive advantage changes by ${rise.toFixed(2)} nats`]);
     }
     if (this.options.samplesAhead) {
-      // The sampler still has the weights of before.
+      // The sampler still has the earlier weights.
       await this.#draw([prompt], 1, 1, ends);
       const moved = at[best] + rise - (await this.#logProbs([alone]))[0][prompt.length - 1];
       if (Math.abs(moved) > SAME) {
@@ -114,7 +117,8 @@ class Probe {
     await this.#publish();
     wrong.push(...(await this.#compared(await this.#draw([prompt], 2 * ANSWERS, 4, ends), ' after a step')));
 
-    // A token of an answer of two weighs 1 if losses are summed, and a half if they are averaged: it takes more than 1 or 2 to outweigh one.
+    // In an answer of two tokens, a token weighs 1 if losses are summed and 1/2 if they are averaged. So a weight above
+    // 1, or above 2, is needed to outweigh a single-token answer.
     const pair = { prompt, answer: Int32Array.of(tokens[best], tokens[(best + 1) % tokens.length]) };
     const rises = async (up: number): Promise<boolean | null> => {
       await this.#begin();
@@ -146,7 +150,7 @@ class Probe {
     });
   }
 
-  /** What is wrong with log-probabilities of trainer and sampler. */
+  /** Problems with the log-probabilities of trainer and sampler. */
   async #compared(answers: readonly Drawn[], when = ''): Promise<string[]> {
     const written = answers.filter(({ answer }) => answer.length > 0);
     const trained = await this.#logProbs(written);
@@ -163,26 +167,27 @@ class Probe {
     }
     const { shift, difference } = differences.find((one) => one.difference <= SAME) ?? differences[0];
     if (shift !== 0) return [`log-probabilities are shifted by ${shift} between sampler and trainer`];
-    // A server that gives none with its samples cannot be compared.
+    // A server that returns none with its samples cannot be compared.
     if (!(difference > SAME)) return [];
     return [
       `log-probabilities of sampler and trainer differ by ${difference.toFixed(2)} nats${when}; allowed: ${SAME}`,
     ];
   }
 
-  /** Replaces the adapter by a fresh one. */
-  readonly #begin = (): Promise<void> => this.options.asked((within) => this.options.session.begin(null, within));
+  /** Replaces the adapter with a new one. */
+  readonly #begin = (): Promise<void> =>
+    this.options.withDeadline((within) => this.options.session.begin(null, within));
 
-  readonly #publish = (): Promise<void> => this.options.asked((within) => this.options.session.publish(within));
+  readonly #publish = (): Promise<void> => this.options.withDeadline((within) => this.options.session.publish(within));
 
-  /** Samples with the weights that were published last. */
+  /** Samples with the last published weights. */
   async #draw(
     prompts: readonly (readonly number[])[],
     count: number,
     maxTokens: number,
     stop: readonly number[],
   ): Promise<Drawn[]> {
-    const { session, asked } = this.options;
+    const { session, withDeadline: asked } = this.options;
     const one = async (ids: readonly number[], p: number): Promise<Drawn[]> => {
       const prompt = await this.#chunks.of({ ids });
       const request = { prompt, count, maxTokens, temperature: 1, seed: 1000 * p, stop };
@@ -197,14 +202,20 @@ class Probe {
     return (await allOrAbort(prompts.map((ids, p) => () => one(ids, p)))).flat();
   }
 
-  /** Per sequence, the log-probability of every token but the first. Raises TinkerError if a number is missing or not finite. */
+  /**
+   * The log-probability of every token except the first, per sequence. Raises TinkerError if a number is missing or not
+   * finite.
+   */
   async #logProbs(sequences: readonly Sequence[]): Promise<Float32Array[]> {
-    const { session, asked } = this.options;
+    const { session, withDeadline: asked } = this.options;
     const data = await this.#chunks.data(sequences, (one) => ({ weights: ones(one) }));
     return asked((within) => session.train(data, 'cross_entropy', within, { forwardOnly: true }));
   }
 
-  /** By how much steps that grow change the log-probability of the first token of the first group. They end with a change that is enough. */
+  /**
+   * Takes steps of growing size until the change is at least `enough`. Returns the change of the log-probability of the
+   * first group's first token.
+   */
   async #push(trainGroups: readonly ProbeGroup[], before: number, enough: number): Promise<number> {
     let now = before;
     for (const rate of RATES) {
@@ -216,10 +227,10 @@ class Probe {
   }
 
   async #step(trainGroups: readonly ProbeGroup[], first: number, learningRate: number): Promise<void> {
-    const { session, asked } = this.options;
+    const { session, withDeadline: asked } = this.options;
     const data = await this.#chunks.data(trainGroups, (one) => ({
       advantages: Float32Array.from(one.advantages),
-      // All answers begin with the same token, and no other is pushed.
+      // All answers begin with the same token, and only that token has a derivative.
       logprobs: Float32Array.from(one.advantages, (_, t) => (t === 0 ? first : 0)),
       weights: ones(one),
     }));
@@ -241,7 +252,7 @@ function wrongEnds(answers: readonly Drawn[], stop: readonly number[]): string[]
   });
 }
 
-/** Ids across the vocabulary that end no answer. */
+/** Ids spread over the vocabulary, without end tokens. */
 function spread({ size, ends }: ProbeOptions['format'], count: number): number[] {
   const plain = (id: number): number => (ends.has(id) ? plain((id + 1) % size) : id);
   return Array.from({ length: count }, (_, i) => plain(Math.floor(((i + 1) * size) / (count + 1))));

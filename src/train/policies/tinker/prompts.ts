@@ -1,6 +1,6 @@
 /**
- * Prompts as chunks of the Tinker API: words as ids, and each image as a PNG in the size in which the policy sees it, so that the server's own
- * processor only cuts it up.
+ * Converts prompts to chunks of the Tinker API: words as ids, and each image as a PNG at the policy's size, so that the
+ * server's processor does not resize it.
  */
 import { encodePng } from '../../../core/images/image.js';
 import { InternalError, must } from '../../../core/errors.js';
@@ -10,15 +10,15 @@ import type { MarkedImageTokens } from '../../../compute/nets/vision/config.js';
 import type { ImageProcessor } from '../../../models/images/processor.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 
-/** How a policy that a server trains sees. */
+/** The image inputs of a policy on a training server. */
 export interface ImageInputs {
   readonly processor: ImageProcessor;
   readonly tokens: MarkedImageTokens;
 }
 
-/** A prompt with one answer to it. */
+/** A prompt with one answer. */
 export interface Sequence {
-  /** Contains as many placeholders for each image as it has tokens. */
+  /** Contains one placeholder per image token. */
   readonly prompt: readonly number[];
   readonly images?: TokenPrompt['images'];
   readonly answer: Int32Array;
@@ -27,10 +27,10 @@ export interface Sequence {
 export class PromptChunks {
   readonly #files = new WeakMap<VisionInput, Promise<Uint8Array>>();
 
-  /** Null for a policy that does not see. */
+  /** Null for a policy without images. */
   constructor(private readonly imageInputs: ImageInputs | null) {}
 
-  /** Raises InternalError for a clip, which the API has no form for, and for ids that do not go with their images. */
+  /** Raises InternalError for a clip, which the API does not support, and for ids that do not match their images. */
   async of({ ids, images = [] }: TokenPrompt): Promise<readonly Chunk[]> {
     if (images.length === 0) return [{ type: 'text', tokens: Int32Array.from(ids) }];
     const { tokens, processor } = must(this.imageInputs, 'how a policy sees whose prompts have images');
@@ -55,12 +55,12 @@ export class PromptChunks {
     return chunks;
   }
 
-  /** A prompt and its answer, in which nothing stands for an image. */
+  /** A prompt and its answer. The answer contains no images. */
   async whole({ prompt: ids, images = [], answer }: Sequence): Promise<readonly Chunk[]> {
     return [...(await this.of({ ids, images })), { type: 'text', tokens: answer }];
   }
 
-  /** What `datumOf` makes of each sequence, with what the loss reads of its answer. */
+  /** A datum for each sequence, with the loss's inputs for its answer. */
   data<S extends Sequence>(
     sequences: readonly S[],
     read: (sequence: S, index: number) => Readonly<Record<string, Float32Array>>,
@@ -74,8 +74,8 @@ export class PromptChunks {
   }
 
   /**
-   * How many tokens of a sampled answer come before one that stands for an image. The trainer would look for that image: servers refuse such a
-   * sequence, or take the prompt's images for those of other places.
+   * Number of tokens of a sampled answer before the first image token. The trainer would look for that image: servers
+   * reject such a sequence or use the prompt's images at wrong positions.
    */
   wordsOf(answer: Int32Array): number {
     if (this.imageInputs === null) return answer.length;
@@ -91,10 +91,13 @@ export class PromptChunks {
   }
 }
 
-/** The placeholder for image tokens among targets. */
+/** Target at the positions of image tokens. */
 const NO_TARGET = 0;
 
-/** The sequence without its last token, its targets, and what the loss reads of the answer's. 0 at the prompt's. Raises InternalError for a prompt that ends with an image. */
+/**
+ * The sequence without its last token, its targets, and the loss's inputs for the answer, which are 0 for the prompt.
+ * Raises InternalError for a prompt that ends with an image.
+ */
 function datumOf(prompt: readonly Chunk[], answer: Int32Array, read: Readonly<Record<string, Float32Array>>): Datum {
   const last = prompt.at(-1);
   if (last?.type !== 'text') throw new InternalError('a prompt that does not end with words');

@@ -1,4 +1,4 @@
-/** Requests of a policy to a server of the Tinker training API: token sequences in, log-probabilities out. */
+/** A policy's requests to a server of the Tinker training API: token sequences in, log-probabilities out. */
 import pLimit from 'p-limit';
 import { Deadline } from '../../../core/clock.js';
 import { InternalError, CheckpointError } from '../../../core/errors.js';
@@ -15,23 +15,23 @@ import { tensorNamesIn } from '../../../core/safetensors.js';
 import { ADAPTER_CONFIG_FILE, ADAPTER_FILE, layersIn, loraConfigJson } from '../../../models/adapters/files.js';
 import { readPeftConfig } from '../../../models/adapters/peft_config.js';
 
-/** An answer of which each token is pushed: the gradient of -sum_t push_t log p_t, taken where log p is `at`. */
+/** An answer with a derivative for each token: the gradient of -sum_t push_t log p_t, taken at log p = `at`. */
 export interface GradientSequence extends Sequence {
   readonly push: Float32Array;
   readonly at: Float32Array;
 }
 
-/** A request to sample, with the prompt of the policy. */
+/** A sampling request with the policy's prompt. */
 export interface PromptRequest extends Omit<SampleRequest, 'prompt'>, Pick<Sequence, 'prompt' | 'images'> {}
 
 export interface Sampled {
   readonly ids: readonly number[];
   readonly logProbs: readonly number[] | null;
-  /** Whether it ended by itself. */
+  /** Whether it ended before the length limit. */
   readonly finished: boolean;
 }
 
-/** How a server reduces token losses: their sum, or the mean over datums of the weighted means over tokens. */
+/** A server's reduction of token losses: their sum, or the mean over datums of the weighted means over tokens. */
 export type Reduction = 'sum' | 'mean_per_datum';
 
 export interface ServedOptions {
@@ -40,23 +40,26 @@ export interface ServedOptions {
   readonly reduction: Reduction;
   readonly concurrency: number;
   readonly chunks: PromptChunks;
-  /** By the name that the server has for it. */
+  /** The server's name of the base model. */
   readonly baseModel: string;
-  /** Called with what a person should know. */
+  /** Receives notes for the user. */
   readonly note: (text: string) => void;
 }
 
 const CUT =
   'an answer contained an image token, which no trainer accepts without an image. It is cut there and counts as unfinished, like all such answers';
 
-/** Time limit for cleaning up at the end of a run. */
+/** Milliseconds for cleaning up at the end of a run. */
 export const TIDY_MS = 5000;
 
-/** Its methods raise EndpointError where the server stays away or refuses, CheckpointError where a saved state is gone. */
+/**
+ * Methods raise EndpointError if the server stays away or rejects a request, CheckpointError if a saved state no longer
+ * exists.
+ */
 export class TinkerService {
-  /** Whether a gradient waits for its step. */
+  /** Whether there is a gradient for the next step. */
   #hasLearned = false;
-  /** Whether an answer was cut. */
+  /** Whether an answer was cut off. */
   #hasCut = false;
 
   constructor(private readonly options: ServedOptions) {}
@@ -65,23 +68,23 @@ export class TinkerService {
     return this.options.connection.url;
   }
 
-  /** Opens a model: a fresh adapter, or a saved state with its optimizer. Lets go of the one that was open. */
+  /** Opens a model: a new adapter, or a saved state with its optimizer. Releases the model that was open. */
   begin(from: string | null, within: Deadline): Promise<void> {
     this.#hasLearned = false;
     return this.options.session.begin(from, within);
   }
 
-  /** Per sequence, the log-probabilities of the answer's tokens under the weights being trained. */
+  /** Log-probabilities of the answers' tokens under the current weights, per sequence. */
   logProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
     const { chunks } = this.options;
     return ofWritten(sequences, async (written) => {
-      // Nothing is learned: the loss is only named.
+      // A forward pass learns nothing, so the loss does not matter.
       const data = await chunks.data(written, ({ answer }) => ({ weights: new Float32Array(answer.length).fill(1) }));
       return this.options.session.train(data, 'cross_entropy', within, { forwardOnly: true });
     });
   }
 
-  /** Per sequence, those under the base model. */
+  /** Log-probabilities under the base model, per sequence. */
   baseLogProbs(sequences: readonly Sequence[], within: Deadline): Promise<Float32Array[]> {
     const { session, connection, concurrency, chunks } = this.options;
     const slots = pLimit(concurrency);
@@ -90,9 +93,9 @@ export class TinkerService {
       const request = { count: 1, maxTokens: 1, temperature: 1, seed: 0, stop: [], promptLogProbs: true };
       const whole = await chunks.whole(sequence);
       const { promptLogProbs } = await session.sampleBase({ ...request, prompt: whole }, within);
-      // Some servers leave out the first token, which has none: the end is what counts.
+      // Some servers leave out the first token, which has no log-probability. So they are aligned at the end.
       const all = Array.from(promptLogProbs ?? []).slice(-(prompt.length - 1 + answer.length));
-      // Nor has an image any.
+      // Image tokens have none either.
       const own = all.slice(-answer.length);
       if (all.length === prompt.length - 1 + answer.length && own.every(Number.isFinite)) return Float32Array.from(all);
       throw connection.error(
@@ -103,7 +106,7 @@ export class TinkerService {
     return ofWritten(sequences, (written) => Promise.all(written.map((sequence) => slots(() => one(sequence)))));
   }
 
-  /** Adds to the gradient; gives what `logProbs` gives. */
+  /** Adds to the gradient. Returns the same values as `logProbs`. */
   learn(sequences: readonly GradientSequence[], within: Deadline): Promise<Float32Array[]> {
     const { reduction, session, chunks } = this.options;
     if (reduction === 'mean_per_datum' && this.#hasLearned) {
@@ -115,14 +118,17 @@ export class TinkerService {
       const data = await chunks.data(written, (one, i) => ({
         advantages: one.push.map((push) => push * scaled[i]),
         logprobs: one.at,
-        // Where tokens are averaged, these say over which.
+        // If the server averages over tokens, these weights select the tokens.
         weights: new Float32Array(one.answer.length).fill(1),
       }));
       return session.train(data, 'importance_sampling', within);
     });
   }
 
-  /** Takes an optimizer step; gives the norm of the gradient before clipping, null where the server does not say. */
+  /**
+   * Takes an optimizer step. Returns the norm of the gradient before clipping, or null if the server does not report
+   * it.
+   */
   step(learningRate: number, optimizer: OptimizerSettings, within: Deadline): Promise<number | null> {
     const { betas, eps, weight_decay, max_grad_norm } = optimizer;
     this.#hasLearned = false;
@@ -139,12 +145,12 @@ export class TinkerService {
     );
   }
 
-  /** From then on `sample` answers under these weights. */
+  /** Publishes the current weights for `sample`. */
   publish(within: Deadline): Promise<void> {
     return this.options.session.publish(within);
   }
 
-  /** An answer that writes the token of an image ends before it, unfinished. */
+  /** Samples answers. An answer that writes an image token ends before it, unfinished. */
   async sample(request: PromptRequest, within: Deadline): Promise<readonly Sampled[]> {
     const { chunks, session, note } = this.options;
     const { prompt: ids, images = [], ...how } = request;
@@ -163,19 +169,19 @@ export class TinkerService {
     });
   }
 
-  /** Keeps weights and optimizer under a name; gives the path to load them by. */
+  /** Saves weights and optimizer under a name. Returns the path for loading them. */
   save(name: string, within: Deadline): Promise<string> {
     return this.options.session.save(name, within);
   }
 
-  /** Removes what `save` keeps under the path. */
+  /** Deletes the state that `save` has stored at this path. */
   remove(path: string, within: Deadline): Promise<void> {
     return this.options.session.remove(path, within);
   }
 
   /**
-   * The files of the adapter, in PEFT's layout. Raises EndpointError where the server gives none, CheckpointError where what it gives is no adapter that
-   * can be read here.
+   * The adapter's files in PEFT's layout. Raises EndpointError if the server returns none, CheckpointError if they are
+   * not a supported adapter.
    */
   async adapter(name: string, within: Deadline): Promise<CheckpointFiles> {
     const { session, baseModel } = this.options;
@@ -194,13 +200,13 @@ export class TinkerService {
   }
 }
 
-/** The factor of an answer's advantages that makes the gradient the one of the sum over tokens. */
+/** Factors of the answers' advantages that make the gradient equal to that of the sum over tokens. */
 const scales: Readonly<Record<Reduction, (sequences: readonly Sequence[]) => number[]>> = {
   sum: (sequences) => sequences.map(() => 1),
   mean_per_datum: (sequences) => sequences.map(({ answer }) => answer.length * sequences.length),
 };
 
-/** What `work` finds of all targets, cut to those of the answers. One without a token is not sent. */
+/** Calls `work` with all targets and cuts the results to the answers. Empty answers are not sent. */
 async function ofWritten<S extends Sequence>(
   sequences: readonly S[],
   work: (written: readonly S[]) => Promise<readonly Float32Array[]>,
@@ -218,11 +224,11 @@ const GZIP = Buffer.of(0x1f, 0x8b);
 const WHOLE_MODEL = /^model.*\.safetensors$/;
 
 /**
- * Some servers leave out which layers are adapted: the tensors show it. Raises CheckpointError for an archive without an adapter, or with one that
- * cannot be read here.
+ * Reads an adapter from an archive. Some servers do not list the adapted layers, which are then derived from the
+ * tensors. Raises CheckpointError for an archive without an adapter or with an unsupported one.
  *
- * @param base the model that it was trained over, by the name that others find it by.
- * @param where whence it is, for messages.
+ * @param base the model that it was trained over, by its public name
+ * @param where its origin, for messages
  */
 export async function adapterFilesIn(archive: Uint8Array, base: string, where: string): Promise<CheckpointFiles> {
   const files = await unpacked(archive, where);
@@ -235,7 +241,7 @@ export async function adapterFilesIn(archive: Uint8Array, base: string, where: s
   return { [ADAPTER_CONFIG_FILE]: loraConfigJson(lora, { base }, 'CAUSAL_LM'), [ADAPTER_FILE]: weights };
 }
 
-/** Its plain files by their names, whatever folder of the archive they lie in. */
+/** The archive's regular files by base name, whatever their folder. */
 async function unpacked(archive: Uint8Array, where: string): Promise<Map<string, Uint8Array>> {
   try {
     const isZipped = GZIP.equals(archive.subarray(0, GZIP.length));

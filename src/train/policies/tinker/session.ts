@@ -1,4 +1,7 @@
-/** A session at a server of the Tinker training API: one model that is trained, and the sampling sessions of its weights and of the base model. */
+/**
+ * A session on a server of the Tinker training API: one model in training, and sampling sessions of its weights and of
+ * the base model.
+ */
 import { z } from 'zod';
 import { type Deadline, sleep } from '../../../core/clock.js';
 import { EditrlError, InternalError } from '../../../core/errors.js';
@@ -23,7 +26,7 @@ import {
   toProto,
 } from './wire.js';
 
-/** The losses that every server has. */
+/** Losses that every server has. */
 export type Loss = 'cross_entropy' | 'importance_sampling';
 export type Dialect = 'auto' | 'proto' | 'json';
 
@@ -32,10 +35,10 @@ export interface SessionOptions {
   readonly dialect: Dialect;
   readonly baseModel: string;
   readonly lora: { readonly rank: number; readonly seed: number };
-  /** Shown by the server to identify the owner of the session. */
+  /** Shown by the server to identify the session's owner. */
   readonly tags: readonly string[];
   readonly version: string;
-  /** Called with the numbers of tokens read, written and trained on, after each operation. */
+  /** Receives the numbers of tokens read, written and trained on, after each operation. */
   readonly count?: (kind: 'prefill' | 'sampled' | 'trained', tokens: number) => void;
 }
 
@@ -45,7 +48,7 @@ export interface AdamParams {
   readonly beta2: number;
   readonly eps: number;
   readonly weight_decay: number;
-  /** 0 for no limit. */
+  /** 0 means no limit. */
   readonly grad_clip_norm: number;
 }
 
@@ -59,18 +62,18 @@ export interface SampleRequest {
   readonly promptLogProbs?: boolean;
 }
 
-/** Servers let go of a session that was silent for five minutes. */
+/** Servers release a session after five minutes of silence. */
 const HEARTBEAT_MS = 10_000;
-/** Between two looks at whether a server has room for an adapter. */
-const [FIRST_PAUSE_MS, LONGEST_PAUSE_MS] = [500, 5000];
+/** Milliseconds between checks of whether a server has room for an adapter. */
+const [FIRST_PAUSE_MS, MAX_PAUSE_MS] = [500, 5000];
 /** Limits of one training request. A datum is never split. */
 const MAX_BYTES = 5_000_000;
 const MAX_DATUMS = 1024;
-/** Seeds that every server takes. */
+/** Seeds below this number work with every server. */
 const SEEDS = 2 ** 30;
-/** A server that does not speak the dialect says one of these. */
+/** Statuses of a server that does not support the dialect. */
 const OTHER_DIALECT: ReadonlySet<number> = new Set([400, 415, 422]);
-/** The error text of a server that does not accept JSON there. */
+/** The status of a server that does not accept JSON for an operation. */
 const UNKNOWN_FORM = 415;
 
 const sessionReply = z.object({ session_id: z.string() });
@@ -79,13 +82,13 @@ const samplingReply = z.object({ sampling_session_id: z.string() });
 const pathReply = z.object({ path: z.string().min(1) });
 const stepReply = z.object({ metrics: z.record(z.string(), z.number().nullable()).nullish() });
 
-/** A model that is trained, with the number of its next operation. */
+/** A model in training, with the number of its next operation. */
 interface Model {
   readonly id: string;
   seqId: number;
 }
 
-/** Sampling of one version of the weights, with the number of its next request. */
+/** A sampling session for one version of the weights, with the number of its next request. */
 interface Sampling {
   readonly id: string;
   seqId: number;
@@ -105,12 +108,13 @@ export class TinkerSession {
     this.#dialect = options.dialect;
   }
 
-  /** Opens a model in place of the one that was open. Raises EndpointError, and CheckpointError if `from` is gone. */
+  /** Opens a model in place of the open one. Raises EndpointError, and CheckpointError if `from` no longer exists. */
   async begin(from: string | null, within: Deadline): Promise<void> {
     const { connection, baseModel, lora } = this.options;
     const session_id = await this.#session(within);
     await this.#unload(within);
-    // If the reply to the submission is lost, it is submitted again. An unused adapter then stays until the session ends.
+    // If the reply to the submission is lost, the operation is submitted again. An unused adapter then stays until the
+    // session ends.
     const made = await this.#whenRoom(
       () =>
         this.#run(
@@ -125,7 +129,10 @@ export class TinkerSession {
     if (from !== null) await this.#operate('/load_weights', { path: from, optimizer: true }, within);
   }
 
-  /** Per datum, the log-probabilities of its targets; adds to the gradient unless `forwardOnly`. Raises EndpointError for results that are none. */
+  /**
+   * The log-probabilities of the targets, per datum. Adds to the gradient unless `forwardOnly`. Raises EndpointError
+   * for invalid results.
+   */
   async train(
     data: readonly Datum[],
     loss: Loss,
@@ -143,7 +150,10 @@ export class TinkerSession {
     return logProbs;
   }
 
-  /** The norm of the gradient before clipping. Null where the server does not say. */
+  /**
+   * Takes an optimizer step. Returns the norm of the gradient before clipping, or null if the server does not report
+   * it.
+   */
   async step(adam: AdamParams, within: Deadline): Promise<number | null> {
     const reply = await this.#operate('/optim_step', { adam_params: adam }, within);
     const { metrics } = this.options.connection.understood('/optim_step', () => parseForm(stepReply, reply));
@@ -151,27 +161,30 @@ export class TinkerSession {
     return found?.[1] ?? null;
   }
 
-  /** Keeps weights and optimizer under the name; gives the path to load them by. A name stands for one state for good. */
+  /** Saves weights and optimizer under a name. Returns the path for loading them. A name is used for one state only. */
   async save(name: string, within: Deadline): Promise<string> {
     return this.#saved('/save_weights', name, `tinker://${this.#trainedModel().id}/weights/${name}`, within);
   }
 
-  /** The server's archive of the current weights, saved under the name. Raises EndpointError if the server gives none. */
+  /**
+   * Saves the current weights under a name and returns the server's archive of them. Raises EndpointError if the server
+   * returns none.
+   */
   async archive(name: string, within: Deadline): Promise<Uint8Array> {
     const { connection } = this.options;
     const model = this.#trainedModel();
     const saved = await this.#saved('/save_weights_for_sampler', name, `tinker://${model.id}/${name}`, within);
-    // The rest of the path is the name that the server gives it: with the kind of checkpoint before it, or without.
+    // The rest of the path is the server's name, with or without the kind of checkpoint before it.
     const id = saved.replace(/^[a-z]+:\/\/[^/]+\//, '');
     const archive = await connection.download(`/training_runs/${model.id}/checkpoints/${id}/archive`, within);
-    // Nobody samples from it. A server that keeps it has told so where a saved state was to be removed, or will.
+    // No one samples from it. A server that cannot delete it reports that when a saved state is deleted.
     await connection.remove(savedAt(model.id, 'sampler_weights', name), within).catch((error: unknown) => {
       if (!(error instanceof EditrlError)) throw error;
     });
     return archive;
   }
 
-  /** Removes what `save` keeps under the path. Raises EndpointError where the server has no way to. */
+  /** Deletes the state that `save` has stored at this path. Raises EndpointError if the server cannot delete. */
   async remove(path: string, within: Deadline): Promise<void> {
     const { connection } = this.options;
     const [, model, name] = /^[a-z]+:\/\/([^/]+)\/weights\/([^/]+)$/.exec(path) ?? [];
@@ -184,7 +197,7 @@ export class TinkerSession {
     await connection.remove(savedAt(model, 'weights', name), within);
   }
 
-  /** From then on `sample` is answered under the weights of now. */
+  /** Publishes the current weights for `sample`. */
   async publish(within: Deadline): Promise<void> {
     const path = '/save_weights_for_sampler';
     const reply = await this.#operate(path, { sampling_session_seq_id: this.#samplings++ }, within);
@@ -192,14 +205,14 @@ export class TinkerSession {
     this.#sampling = { id, seqId: 0 };
   }
 
-  /** Under the weights that were published last. */
+  /** Samples under the last published weights. */
   async sample(request: SampleRequest, within: Deadline): Promise<SampleResult> {
     const sampling = this.#sampling;
     if (sampling === null) throw new InternalError('no weights were published for sampling');
     return this.#sampled(sampling, request, within);
   }
 
-  /** Under the weights of the base model. */
+  /** Samples under the base model. */
   async sampleBase(request: SampleRequest, within: Deadline): Promise<SampleResult> {
     this.#base ??= this.#openBase(within).catch((error: unknown) => {
       this.#base = null;
@@ -208,7 +221,7 @@ export class TinkerSession {
     return this.#sampled(await this.#base, request, within);
   }
 
-  /** Lets go of the model. A server that is gone has done so. */
+  /** Releases the model. A server that is gone has already done so. */
   async close(within: Deadline): Promise<void> {
     if (this.#heartbeat !== null) clearInterval(this.#heartbeat);
     this.#heartbeat = null;
@@ -217,19 +230,19 @@ export class TinkerSession {
     });
   }
 
-  /** The path of what is saved under a name; `usual` if the reply with the path was lost. */
+  /** The path of a saved state. Returns `usual` if the reply with the path was lost. */
   async #saved(path: string, name: string, usual: string, within: Deadline): Promise<string> {
     const { connection } = this.options;
     const model = this.#trainedModel();
     const body = JSON.stringify({ model_id: model.id, seq_id: model.seqId++, path: name, overwrite: false });
     const first = await connection.send(path, body, within);
-    // Names are not used twice: the reply to an earlier submission of this request was lost.
+    // Names are used once, so the reply to an earlier submission of this request was lost.
     if (first.status === 409 && /already exists/i.test(first.body.toString('utf8'))) return usual;
     const reply = connection.json(path, await connection.run(path, body, within, first));
     return connection.understood(path, () => parseForm(pathReply, reply)).path;
   }
 
-  /** Waits while the server's adapters are all in use: each run that ends makes room for another. */
+  /** Waits while all of the server's adapters are in use. Each run that ends frees one. */
   async #whenRoom<R>(ask: () => Promise<R>, within: Deadline): Promise<R> {
     const { connection } = this.options;
     let pause = FIRST_PAUSE_MS;
@@ -243,7 +256,7 @@ export class TinkerSession {
         if (!isFull || within.remainingMs() <= pause) throw error;
         if (pause === FIRST_PAUSE_MS) connection.waits('all its adapters are in use');
         await sleep(connection.clock, pause, within.signal);
-        pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
+        pause = Math.min(2 * pause, MAX_PAUSE_MS);
       }
     }
   }
@@ -255,7 +268,7 @@ export class TinkerSession {
     const reply = await connection.ask(path, { tags, user_metadata: {}, sdk_version: version }, within);
     const { session_id: id } = connection.understood(path, () => parseForm(sessionReply, reply));
     this.#sessionId = id;
-    // A lost heartbeat is made up for by the next. If the session is gone, the next operation reports it.
+    // The next heartbeat makes up for a lost one. If the session is gone, the next operation reports it.
     this.#heartbeat = setInterval(() => void this.#beat(id), HEARTBEAT_MS);
     this.#heartbeat.unref();
     return id;
@@ -315,7 +328,7 @@ export class TinkerSession {
     if (this.#dialect === 'auto' && OTHER_DIALECT.has(first.status)) {
       const other = written(false);
       const second = await connection.send(other.path, other.body, within);
-      // If it refuses this form as well, it refused the first one for another reason.
+      // If the server also rejects this form, it rejected the first one for another reason.
       if (second.status !== UNKNOWN_FORM) [sent, first] = [other, second];
       if (second.status === 200) this.#dialect = 'json';
     } else if (this.#dialect === 'auto' && first.status === 200) this.#dialect = 'proto';
@@ -345,7 +358,7 @@ export class TinkerSession {
     });
   }
 
-  /** One operation of the trained model, which is numbered. */
+  /** Runs one numbered operation of the model in training. */
   #operate(path: string, fields: object, within: Deadline): Promise<unknown> {
     const model = this.#trainedModel();
     return this.#run(path, { model_id: model.id, seq_id: model.seqId++, ...fields }, within);
@@ -370,12 +383,12 @@ export class TinkerSession {
   }
 }
 
-/** The path of the list of saved states. */
+/** The path of a saved state in the server's list. */
 function savedAt(model: string, kind: 'weights' | 'sampler_weights', name: string): string {
   return `/training_runs/${model}/checkpoints/${kind}/${name}`;
 }
 
-/** Consecutive parts that a server takes in one request. */
+/** Consecutive parts that fit into one request. */
 function chunks(data: readonly Datum[]): Datum[][] {
   const parts: Datum[][] = [];
   let bytes = Infinity;

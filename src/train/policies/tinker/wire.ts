@@ -1,10 +1,13 @@
-/** Requests to a Tinker server and its answers in either dialect: sequences with the inputs of a loss, and the results of a pass over them. */
+/**
+ * Requests to a Tinker server and its replies in both dialects: sequences with the inputs of a loss, and the results of
+ * a pass.
+ */
 import { InternalError } from '../../../core/errors.js';
 import type { PiecewiseBody } from '../../../core/http/request.js';
 import { BinaryWriter, WireType, BinaryReader } from '@bufbuild/protobuf/wire';
 import { z } from 'zod';
 
-/** A piece of a sequence. An image takes this many positions, which the server checks. */
+/** A piece of a sequence. An image takes `expectedTokens` positions, which the server checks. */
 export type Chunk =
   | { readonly type: 'text'; readonly tokens: Int32Array }
   | {
@@ -14,10 +17,10 @@ export type Chunk =
       readonly expectedTokens: number;
     };
 
-/** One number for each position of the input: integers are sent as int64, the rest as float32. */
+/** One number per position of the input. Integers are sent as int64, other numbers as float32. */
 export type LossInput = Int32Array | Float32Array;
 
-/** A sequence without its last token; `lossInputs.target_tokens` is the sequence without its first one. */
+/** A sequence without its last token. `lossInputs.target_tokens` is the sequence without its first token. */
 export interface Datum {
   readonly input: readonly Chunk[];
   readonly lossInputs: Readonly<Record<string, LossInput>>;
@@ -31,7 +34,7 @@ export interface Pass {
   readonly data: readonly Datum[];
   readonly loss: string;
   readonly config: LossConfig;
-  /** No gradients. */
+  /** Whether to compute no gradients. */
   readonly forwardOnly: boolean;
 }
 
@@ -39,16 +42,16 @@ export interface Pass {
 export type Outputs = Readonly<Record<string, Float64Array>>;
 
 export interface PassResult {
-  /** One for each datum, in their order. */
+  /** One entry per datum, in order. */
   readonly outputs: readonly Outputs[];
-  /** Names may end in `:` and how the values of several batches are merged. */
+  /** A name may end in `:` and the way in which values of several batches are merged. */
   readonly metrics: Readonly<Record<string, number>>;
 }
 
-/** NaN stands for a value that the server left out. */
+/** An answer. NaN replaces a value that the server left out. */
 export interface SampledSequence {
   readonly tokens: Int32Array;
-  /** Null where the server gives none. */
+  /** Null if the server returns none. */
   readonly logProbs: Float64Array | null;
   readonly stopped: boolean;
 }
@@ -58,15 +61,15 @@ export interface SampleResult {
   readonly promptLogProbs: Float64Array | null;
 }
 
-/** A reply that cannot be read. The message has the problem and its place. */
+/** A reply that cannot be parsed. The message contains the problem and its place. */
 export class UnreadableReply extends Error {}
 
-/** Positions of a sequence. */
+/** Number of positions of a sequence. */
 export function positionsOf(input: readonly Chunk[]): number {
   return input.reduce((sum, chunk) => sum + (chunk.type === 'text' ? chunk.tokens.length : chunk.expectedTokens), 0);
 }
 
-/** The size of a datum where batches are limited in bytes. */
+/** Size of a datum for the limit of a batch in bytes. */
 export function bytesOf({ input, lossInputs }: Datum): number {
   const chunks = input.reduce((sum, each) => sum + (each.type === 'text' ? each.tokens : each.data).byteLength, 0);
   const inputs = Object.values(lossInputs).reduce((sum, each) => sum + each.length * (isWhole(each) ? 8 : 4), 0);
@@ -78,8 +81,8 @@ export function isWhole(values: LossInput): values is Int32Array {
 }
 
 /**
- * Raises InternalError for what servers answer never, or wrongly: no data, an empty sequence, no target tokens, a loss input of another length than its
- * sequence, a number that is not finite.
+ * Raises InternalError for data that servers never answer or answer wrongly: an empty batch or sequence, missing target
+ * tokens, a loss input of another length than its sequence, or a number that is not finite.
  */
 export function checkData(data: readonly Datum[]): void {
   if (data.length === 0) throw new InternalError('a batch for Tinker without data');
@@ -96,7 +99,7 @@ export function checkData(data: readonly Datum[]): void {
   });
 }
 
-/** Its positions. Raises InternalError for a sequence that has none. */
+/** Number of positions. Raises InternalError for an empty sequence. */
 export function checkPrompt(input: readonly Chunk[], what: string): number {
   const positions = positionsOf(input);
   if (positions === 0) throw new InternalError(`${what} has no tokens`);
@@ -117,7 +120,7 @@ export function toProto({ modelId, seqId, data, loss, config, forwardOnly }: Pas
   for (const datum of data) message.message(REQUEST.data, datumMessage(datum));
   message.text(REQUEST.loss, loss);
   for (const [key, value] of Object.entries(config)) {
-    // Servers read the one or the other.
+    // Each server reads one of these two fields.
     message.message(REQUEST.config, new Message().text(ENTRY.key, key).double(ENTRY.value, value));
     const typed = new Message().double(1, value);
     message.message(REQUEST.typedConfig, new Message().text(ENTRY.key, key).message(ENTRY.value, typed));
@@ -154,7 +157,7 @@ function viewOf({ buffer, byteOffset, byteLength }: LossInput): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-/** Encoded as 64-bit integers. */
+/** Encodes integers as int64. */
 function wide(values: Int32Array): Uint8Array {
   const halves = new Int32Array(2 * values.length);
   for (let i = 0; i < values.length; i++) {
@@ -179,7 +182,7 @@ function datumJson({ input, lossInputs }: Datum): object {
   return { model_input: inputJson(input), loss_fn_inputs: Object.fromEntries(tensors) };
 }
 
-/** A sequence as every JSON request has it. */
+/** A sequence in the form of JSON requests. */
 export function inputJson(input: readonly Chunk[]): object {
   return {
     chunks: input.map((chunk) => {
@@ -191,10 +194,13 @@ export function inputJson(input: readonly Chunk[]): object {
   };
 }
 
-/** Bytes that are there, or that are made of an array when they are sent. */
+/** Bytes, or a function that creates them when they are sent. */
 type Piece = Uint8Array | { readonly byteLength: number; readonly make: () => Uint8Array };
 
-/** A message as a list of pieces: arrays of numbers stay in place until they are sent, and no message is ever in memory as a whole. */
+/**
+ * A protobuf message as a list of pieces. Arrays of numbers stay in place until they are sent, so that no whole message
+ * is ever in memory.
+ */
 export class Message {
   readonly #pieces: Piece[] = [];
   readonly #small = new BinaryWriter();
@@ -215,7 +221,7 @@ export class Message {
     return this;
   }
 
-  /** Packed; few of them. */
+  /** A packed field. For few values. */
   ints(field: number, values: readonly number[]): this {
     this.#small.tag(field, WireType.LengthDelimited).fork();
     for (const value of values) this.#small.int64(value);
@@ -234,7 +240,7 @@ export class Message {
     return this.#add(pieces, byteLength);
   }
 
-  /** Can be sent again: each reading begins again. */
+  /** A body that can be sent again, because each reading starts over. */
   toBody(): PiecewiseBody {
     const { pieces, byteLength } = this.#finished();
     return {
@@ -280,7 +286,7 @@ const sample = z.object({
   prompt_logprobs: z.array(number).nullish(),
 });
 
-/** Raises UnreadableReply for a value that is no such result. */
+/** Raises UnreadableReply for a value that is not such a result. */
 export function passFromJson(value: unknown): PassResult {
   const { loss_fn_outputs, metrics } = parseForm(pass, value);
   return {
@@ -291,7 +297,7 @@ export function passFromJson(value: unknown): PassResult {
   };
 }
 
-/** The form that `passFromJson` returns. */
+/** Parses a sampling result. Raises UnreadableReply for any other value. */
 export function sampleFromJson(value: unknown): SampleResult {
   const { sequences, prompt_logprobs } = parseForm(sample, value);
   return {
@@ -304,7 +310,7 @@ export function sampleFromJson(value: unknown): SampleResult {
   };
 }
 
-/** Raises UnreadableReply with the place that is wrong. */
+/** Parses a value. Raises UnreadableReply with the place of the first problem. */
 export function parseForm<T extends z.ZodType>(form: T, value: unknown): z.output<T> {
   const found = form.safeParse(value);
   if (found.success) return found.data;
@@ -316,10 +322,10 @@ function withoutNulls(values: readonly (number | null)[]): Float64Array {
   return Float64Array.from(values, (value) => value ?? NaN);
 }
 
-/** How the fields of a message are read. Others are skipped. */
+/** Readers of a message's fields by number. Other fields are skipped. */
 type Fields = Readonly<Record<number, (reader: BinaryReader) => void>>;
 
-/** Raises UnreadableReply for bytes that are no such message. */
+/** Raises UnreadableReply for bytes that are not such a message. */
 export function passFromProto(bytes: Uint8Array): PassResult {
   const outputs: Outputs[] = [];
   const metrics: Record<string, number> = {};
@@ -333,7 +339,7 @@ export function passFromProto(bytes: Uint8Array): PassResult {
   return { outputs, metrics };
 }
 
-/** The form that `passFromProto` returns. */
+/** Parses a sampling result. Raises UnreadableReply for other bytes. */
 export function sampleFromProto(bytes: Uint8Array): SampleResult {
   const sequences: SampledSequence[] = [];
   let promptLogProbs: Float64Array | null = null;
@@ -356,7 +362,7 @@ function sequence(bytes: Uint8Array): SampledSequence {
   return { tokens, logProbs, stopped };
 }
 
-/** The outputs of several data, which lie one after the other in each of its tensors. */
+/** The outputs of several data, which are consecutive in each tensor. */
 function records(bytes: Uint8Array): Outputs[] {
   const fields: [name: string, rows: readonly Float64Array[]][] = [];
   let count: number | null = null;
@@ -372,7 +378,7 @@ function records(bytes: Uint8Array): Outputs[] {
   );
 }
 
-/** The offsets count bytes: where each datum begins, and where the last one ends. */
+/** Offsets are in bytes: the start of each datum and the end of the last one. */
 function rowsOf(bytes: Uint8Array): readonly Float64Array[] {
   let data: Uint8Array = new Uint8Array();
   let offsets = new Float64Array();

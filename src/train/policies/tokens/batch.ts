@@ -1,4 +1,4 @@
-/** Lays out prompts and answers as the decoder's arrays. */
+/** Packs prompts and answers into the decoder's arrays. */
 import { InternalError, must } from '../../../core/errors.js';
 import type { VisionInput } from '../../../models/images/vision_input.js';
 import type { BatchShape, TokenRows } from '../../../compute/nets/decoder/inputs.js';
@@ -6,10 +6,10 @@ import type { Answer, Group } from '../policy.js';
 import { createHash } from 'node:crypto';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 
-/** Added to the scores of padding: as good as minus infinity, but finite. */
+/** Added to attention scores of padding. It acts like minus infinity but is finite. */
 export const PADDING = -1e9;
 
-/** A task's request to a token policy. Its own prompts hold more. */
+/** A task's request to a token policy. Prompts of tasks have more fields. */
 export interface TokenRequest<P extends TokenPrompt = TokenPrompt> {
   readonly tokens: P;
 }
@@ -17,14 +17,14 @@ export interface TokenRequest<P extends TokenPrompt = TokenPrompt> {
 export interface TokenAnswer extends Answer {
   /** Includes the end token if it was reached. */
   readonly ids: Int32Array;
-  /** Names the weights that sampled it, if a training server did. */
+  /** Identifies the weights that sampled it, if a training server sampled. */
   readonly sampledBy?: string;
 }
 
 /** A prompt with some of its answers. The unit of packing. */
 export type TokenGroup = Group<TokenRequest, Pick<TokenAnswer, 'ids'>>;
 
-/** The arrays of a whole-sequence graph; `targets` is int64 [P * G * Ta], padded with 0. */
+/** The arrays of a whole-sequence graph. `targets` is int64 [P * G * Ta], padded with 0. */
 export interface PackedBatch {
   readonly prompt_ids: BigInt64Array;
   readonly prompt_padding: Float32Array;
@@ -36,8 +36,8 @@ export interface PackedBatch {
 const GRANULE = 4;
 
 /**
- * Rounds a size up so that few different graphs are compiled: between powers of two there are eight equal steps, and no size is below 4. At most an
- * eighth of a large size is padding.
+ * Rounds a size up, so that few different graphs are compiled. There are eight equal steps between powers of two, and
+ * no size is below 4. At most an eighth of a large size is padding.
  */
 export function roundUp(size: number): number {
   const below = 2 ** (31 - Math.clz32(Math.max(1, size - 1)));
@@ -45,7 +45,7 @@ export function roundUp(size: number): number {
   return Math.max(GRANULE, Math.ceil(size / granule) * granule);
 }
 
-/** Prompt columns for these prompts, without their last token, which is in the answers' columns. */
+/** Number of prompt columns. Excludes each prompt's last token, which is in the answers' columns. */
 export function promptColumns(prompts: readonly TokenPrompt[]): number {
   return roundUp(Math.max(...prompts.map((prompt) => prompt.ids.length - 1)));
 }
@@ -69,7 +69,7 @@ export function packPrompts(
   return { prompt_ids: ids, prompt_padding: padding };
 }
 
-/** Lays groups out for a graph of `shape`. Missing groups and answers are padding. */
+/** Packs groups for a graph of `shape`. Missing groups and answers are padding. */
 export function packSequences(groups: readonly TokenGroup[], shape: BatchShape): PackedBatch {
   const { prompts, answersPerPrompt, promptColumns: tp, answerColumns: ta } = shape;
   const size = prompts * answersPerPrompt * ta;
@@ -101,14 +101,16 @@ export function packSequences(groups: readonly TokenGroup[], shape: BatchShape):
   };
 }
 
-/** The rows of one part of a batch, its prompts or its answers. */
+/** Maps rows to columns for one part of a batch: its prompts or its answers. */
 export class RowTables {
-  /** The column of each row. That of a row without a token is padding. */
+  /** The column of each row. Rows without a token map to a padding column. */
   readonly columnOf: Int32Array;
-  /** The row of each column. That of padding has no token. */
+  /** The row of each column. Padding columns map to a row without a token. */
   readonly rowOf: Int32Array;
 
-  /** @param tokens the columns that hold tokens, in ascending order. Raises InternalError where rows or padding do not suffice. */
+  /**
+   * @param tokens columns with a token, ascending. Raises InternalError if there are too few rows or padding columns.
+   */
   constructor(tokens: readonly number[], columns: number, rows: number) {
     const gap = tokens.findIndex((column, row) => column !== row);
     const padding = gap === -1 ? tokens.length : gap;
@@ -125,12 +127,12 @@ export class RowTables {
     });
   }
 
-  /** One value for each row, from one for each column. */
+  /** Gathers one value per row from one value per column. */
   ofRows<T extends Float32Array | BigInt64Array>(ofColumns: T): T {
     return taken(ofColumns, this.columnOf);
   }
 
-  /** One value for each column, from one for each row. Those of padding mean nothing. */
+  /** Gathers one value per column from one value per row. Values of padding are undefined. */
   ofColumns<T extends Float32Array | BigInt64Array>(ofRows: T): T {
     return taken(ofRows, this.rowOf);
   }
@@ -147,7 +149,7 @@ export interface SequenceTables {
   readonly answers: RowTables;
 }
 
-/** The tables of a micro-batch in a graph of this shape. */
+/** The row tables of a micro-batch in a graph of this shape. */
 export function sequenceTables(groups: readonly TokenGroup[], shape: BatchShape): SequenceTables {
   const { prompts, answersPerPrompt, promptColumns: tp, answerColumns: ta } = shape;
   const tokenRows = must(shape.tokenRows, 'rows for tokens alone');
@@ -164,7 +166,7 @@ export function sequenceTables(groups: readonly TokenGroup[], shape: BatchShape)
   };
 }
 
-/** A batch's arrays with a value for each row, and the tables as a graph's inputs. */
+/** A batch's arrays with one value per row, and the tables, as inputs of a graph. */
 export function withoutPadding(
   { prompt_ids, prompt_padding, answer_ids, targets }: PackedBatch,
   { prompts, answers }: SequenceTables,
@@ -182,8 +184,9 @@ export function withoutPadding(
 }
 
 /**
- * Rows that hold any `count` of these pieces, with one to spare: prompts with some of their answers. It does not depend on which pieces are computed
- * together, so that a token has the same bits in every micro-batch.
+ * Numbers of rows that fit any `count` of these pieces (prompts with some of their answers), plus one.
+ * The numbers do not depend on which pieces are computed together, so that a token has the same bits in every
+ * micro-batch.
  */
 export function rowsFor(pieces: readonly TokenGroup[], count: number): TokenRows {
   const most = (sizes: readonly number[]): number => {
@@ -199,7 +202,7 @@ export function rowsFor(pieces: readonly TokenGroup[], count: number): TokenRows
 export class ImageDigests {
   readonly #known = new WeakMap<VisionInput, string>();
 
-  /** SHA-256 of all that the policy sees of a prompt's images. Null if there are none. */
+  /** SHA-256 of everything that the policy sees of a prompt's images. Null without images. */
   of({ images = [] }: Pick<TokenPrompt, 'images'>): string | null {
     if (images.length === 0) return null;
     const hash = createHash('sha256');

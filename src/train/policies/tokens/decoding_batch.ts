@@ -1,6 +1,6 @@
 /**
- * The answers that decode together: places for several answers of one prompt, with the caches of prompts and of answers. Answers that have ended may
- * leave it, and the others then move together.
+ * The batch of answers that decode together. Each place has several answers of one prompt, with caches for prompt and
+ * answers. Finished answers may leave the batch, and the remaining ones then move together.
  */
 import { InternalError } from '../../../core/errors.js';
 import type { Fed, SessionOptions } from '../../../compute/onnx/session.js';
@@ -12,7 +12,7 @@ import { pad, reshape, where } from '../../../compute/graph/build.js';
 import type { Graph, Value } from '../../../compute/graph/ir.js';
 import type { LayerCache } from '../../../compute/nets/decoder/inputs.js';
 
-/** Places, and answers of one prompt in each. */
+/** Number of places, and of answers (all of one prompt) in each place. */
 export interface BatchSize {
   readonly places: number;
   readonly answers: number;
@@ -24,29 +24,33 @@ interface Columns {
   readonly answer: number;
 }
 
-/** Fewer rows than this take hardly less time: a step then reads all weights for few products. */
-const LEAST_ROWS = 8;
-/** A batch is made smaller where at least this share of its rows is left over. */
+/** Fewer rows save hardly any time, because a step reads all weights anyway. */
+const MIN_ROWS = 8;
+/** A batch shrinks if at least this share of its rows is unused. */
 const LEFT_OVER = 1 / 4;
-/** Answers share their prompt's cache where that leaves at most this share of rows empty. */
+/** Answers share their prompt's cache if that leaves at most this share of rows empty. */
 const EMPTY_FOR_SHARING = 1 / 8;
 
-/** The next size with three quarters or all of a power of two rows, so that few different graphs are made. */
+/** Rounds up to a power of two or three quarters of one, so that few different graphs are compiled. */
 function roundRows(rows: number): number {
   const power = 2 ** Math.ceil(Math.log2(rows));
   const between = (3 * power) / 4;
-  return Math.max(LEAST_ROWS, rows <= between ? between : power);
+  return Math.max(MIN_ROWS, rows <= between ? between : power);
 }
 
 /**
- * The size of a batch for what is left of each prompt's answers. Null where the batch is better left as it is. Rows are fewer by a quarter, and the
- * caches of prompts, which are repeated where answers of one prompt take several places, and of answers hold no more than now.
+ * The size of a smaller batch for the remaining answers of each prompt (`left`). Null if shrinking does not pay.
+ * A smaller batch has at least a quarter fewer rows, and its caches are not larger. Prompts' caches are repeated if
+ * answers of one prompt take several places.
  */
 export function smallerBatch(
   left: readonly number[],
   now: BatchSize,
   columns: Columns,
-  /** A product with a single row rounds differently, so that every place has at least two: answers times queries per head. */
+  /**
+   * Query heads per answer. Products with a single row round differently, so every place needs at least two rows:
+   * answers times this number.
+   */
   queriesPerHead: number,
 ): BatchSize | null {
   const rows = now.places * now.answers;
@@ -63,38 +67,39 @@ export function smallerBatch(
   return sizes.find(({ places, answers }) => places * answers * (1 - EMPTY_FOR_SHARING) <= fewest) ?? null;
 }
 
-/** One answer's row: the index of the answer, and of the prompt. */
+/** The row of one answer: the indices of the answer and of its prompt. */
 interface Row {
   readonly answer: number;
   readonly prompt: number;
 }
 
-/** The answers' caches, which gain one column a step and are enlarged as needed. */
+/** The answers' caches. They gain one column per step and grow as needed. */
 export interface AnswerCaches {
   /** Rows times key and value heads. */
   readonly batch: number;
-  /** Columns that there is room for. */
+  /** Number of allocated columns. */
   readonly length: number;
-  /** What a step is fed, by its inputs. */
+  /** A step's inputs by name. */
   readonly feeds: Readonly<Record<string, Fed>>;
-  /** What a step writes into, by its outputs. */
+  /** Buffers for a step's outputs by name. */
   readonly outputs: Readonly<Record<string, Fed>>;
   /** Makes room for `length` columns and keeps the filled ones. */
   grow(length: number): void | Promise<void>;
-  /** Runs a step, whose keys and values become this column. */
+  /** Runs a step and stores its keys and values in this column. */
   step(column: number, run: () => Promise<void>): Promise<void>;
-  /** Frees what is on a device. */
+  /** Frees memory on a device. */
   dispose(): void;
 }
 
 /**
- * The rows and caches of a batch. Prompts' caches are [places, K, D, Tp] and [places, K, Tp, D] by layer, answers' [places * K * answers, D, Ta] and
- * [places * K * answers, Ta, D].
+ * The rows and caches of a batch, by layer.
+ * Keys and values of prompts are [places, K, D, Tp] and [places, K, Tp, D]. Those of answers are [places * K * answers,
+ * D, Ta] and [places * K * answers, Ta, D].
  */
 export class DecodingBatch {
-  /** The prompt of each place. Those without answers have any. */
+  /** The prompt of each place. A place without answers may have any prompt. */
   prompts: readonly number[];
-  /** For each place one after another, its answers. Null for none. */
+  /** The answers of each place, one place after another. Null for an empty row. */
   rows: readonly (Row | null)[];
   readonly promptCaches: Record<string, Fed>;
 
@@ -103,7 +108,7 @@ export class DecodingBatch {
     private readonly promptColumns: number,
     promptCaches: Readonly<Record<string, Fed>>,
     public size: BatchSize,
-    /** The first places are these prompts', in their order. */
+    /** Number of prompts. They have the first places, in order. */
     prompts: number,
     public caches: AnswerCaches,
   ) {
@@ -120,26 +125,27 @@ export class DecodingBatch {
     return { prompt: this.promptColumns, answer: this.caches.length };
   }
 
-  /** The columns of the places' prompts, from those of all prompts. */
+  /** Expands columns of all prompts to the places' prompts. */
   ofPlaces(columns: Float32Array): Float32Array {
     return blocksOf(columns, columns.length / this.promptColumns, this.prompts);
   }
 
-  /** The size to which the answers that go on may move together. Null where the batch is better left as it is. */
-  smaller(goesOn: (answer: number) => boolean): BatchSize | null {
-    const counts = this.#left(goesOn).map(({ rows }) => rows.length);
+  /** The size of a smaller batch for the answers that continue. Null if shrinking does not pay. */
+  smaller(continues: (answer: number) => boolean): BatchSize | null {
+    const counts = this.#left(continues).map(({ rows }) => rows.length);
     if (counts.length === 0) return null;
     return smallerBatch(counts, this.size, this.columns, headsOf(this.config).queriesPerHead);
   }
 
   /**
-   * Moves the answers that go on together, if that makes the batch small enough to pay. Returns whether it did. Each array is given up before the next
-   * is made, so that the caches lie there twice only where somebody else holds them. Raises InternalError for caches in cells.
+   * Moves the answers that continue into a smaller batch if that pays. Returns whether it did.
+   * Frees each array before it allocates the next, so that caches exist twice only if another reference holds them.
+   * Raises InternalError for caches in cells.
    */
-  shrink(goesOn: (answer: number) => boolean): boolean {
-    const next = this.smaller(goesOn);
+  shrink(continues: (answer: number) => boolean): boolean {
+    const next = this.smaller(continues);
     if (next === null) return false;
-    const places = this.#left(goesOn).flatMap(({ from, rows }) =>
+    const places = this.#left(continues).flatMap(({ from, rows }) =>
       Array.from({ length: Math.ceil(rows.length / next.answers) }, (_, i) => ({
         from,
         rows: rows.slice(i * next.answers, (i + 1) * next.answers),
@@ -160,17 +166,19 @@ export class DecodingBatch {
     return true;
   }
 
-  /** Frees what is on a device. */
+  /** Frees memory on a device. */
   dispose(): void {
     for (const cache of Object.values(this.promptCaches)) if (cache instanceof TensorCell) cache.dispose();
     this.caches.dispose();
   }
 
-  /** By prompt, one of its places, and the rows of its answers that go on. */
-  #left(goesOn: (answer: number) => boolean): readonly { readonly from: number; readonly rows: readonly number[] }[] {
+  /** By prompt: one of its places, and the rows of its answers that continue. */
+  #left(
+    continues: (answer: number) => boolean,
+  ): readonly { readonly from: number; readonly rows: readonly number[] }[] {
     const left = new Map<number, { readonly from: number; readonly rows: number[] }>();
     this.rows.forEach((row, index) => {
-      if (row === null || !goesOn(row.answer)) return;
+      if (row === null || !continues(row.answer)) return;
       const ofPrompt = left.get(row.prompt) ?? { from: Math.floor(index / this.size.answers), rows: [] };
       ofPrompt.rows.push(index);
       left.set(row.prompt, ofPrompt);
@@ -179,7 +187,7 @@ export class DecodingBatch {
   }
 }
 
-/** Equal blocks of an array, of which there are `count`, by their indices. Null stands for zeros. */
+/** Selects blocks by index from an array of `count` equal blocks. Null gives zeros. */
 function blocksOf(from: Float32Array, count: number, indices: readonly (number | null)[]): Float32Array {
   const size = from.length / count;
   const out = new Float32Array(indices.length * size);
@@ -189,7 +197,7 @@ function blocksOf(from: Float32Array, count: number, indices: readonly (number |
   return out;
 }
 
-/** Caches in arrays. Keys are kept transposed, [rows, depth, columns]. */
+/** Caches in arrays of this process. Keys are transposed: [rows, depth, columns]. */
 export class ArrayCaches implements AnswerCaches {
   readonly feeds: Record<string, Float32Array> = {};
   readonly outputs: Record<string, Float32Array> = {};
@@ -216,7 +224,7 @@ export class ArrayCaches implements AnswerCaches {
 
   grow(length: number): void {
     for (let layer = 0; layer < this.config.num_hidden_layers; layer++) {
-      // A row of values holds its columns one after another; keys have one such row for each depth.
+      // A row of values stores its columns one after another. Keys have one such row per depth.
       this.#widen(`answer_keys.${layer}`, this.batch * this.#depth, this.#length, length);
       this.#widen(`answer_values.${layer}`, this.batch, this.#length * this.#depth, length * this.#depth);
     }
@@ -229,7 +237,7 @@ export class ArrayCaches implements AnswerCaches {
   }
 
   dispose(): void {
-    // The collector's.
+    // Freed by the garbage collector.
   }
 
   #write(column: number): void {
@@ -247,11 +255,14 @@ export class ArrayCaches implements AnswerCaches {
     }
   }
 
-  /** The caches of these rows of a batch of size `from`, in the order of a batch of size `to`, and none for null. These caches are given up. */
+  /**
+   * Moves rows of a batch of size `from` to the order of a batch of size `to`. Null gives an empty row. The old caches
+   * must not be used afterwards.
+   */
   moved(from: BatchSize, to: BatchSize, rows: readonly (number | null)[]): ArrayCaches {
     const heads = this.config.num_key_value_heads;
     const made = new ArrayCaches(to.places * to.answers, this.config);
-    // A place has its answers one after another for each head.
+    // Within a place, each head has its answers one after another.
     const blocks = Array.from({ length: to.places * heads }, (_, i) => {
       const [place, head] = [Math.floor(i / heads), i % heads];
       return Array.from({ length: to.answers }, (__, answer) => {
@@ -277,7 +288,7 @@ export class ArrayCaches implements AnswerCaches {
   }
 }
 
-/** Enlarges caches, layer by layer. */
+/** Enlarges caches layer by layer on a device. */
 export class CacheGrowth {
   readonly #sessions: SessionCache;
 
@@ -285,7 +296,9 @@ export class CacheGrowth {
     this.#sessions = new SessionCache('larger caches', { ...session, leaves: () => true });
   }
 
-  /** Adds columns of zeros, up to `to`, to the keys [batch, depth, from] and the values [batch, from, depth] of one layer. */
+  /**
+   * Appends columns of zeros up to `to` to the keys [batch, depth, from] and values [batch, from, depth] of a layer.
+   */
   async widen(
     { keys, values }: Readonly<Record<'keys' | 'values', TensorCell>>,
     sizes: Readonly<Record<'batch' | 'depth' | 'from' | 'to', number>>,
@@ -304,7 +317,10 @@ export class CacheGrowth {
   }
 }
 
-/** The caches of all layers with this step's keys [batch, 1, D] and values written into the column of `written`, bool [Ta], where it is true. */
+/**
+ * The caches of all layers, with this step's keys [batch, 1, D] and values written to the column at which `written`,
+ * bool [Ta], is true.
+ */
 export function writtenCaches(
   { graph }: Value,
   past: readonly LayerCache[],
@@ -320,7 +336,7 @@ export function writtenCaches(
   );
 }
 
-/** Keys are [rows, depth, columns], values [rows, columns, depth]. All begin with zeros. */
+/** Caches in cells on a device: keys [rows, depth, columns], values [rows, columns, depth]. They begin with zeros. */
 export class CellCaches implements AnswerCaches {
   readonly feeds: Record<string, Fed> = {};
   readonly outputs: Record<string, TensorCell> = {};
@@ -343,7 +359,7 @@ export class CellCaches implements AnswerCaches {
     const { num_hidden_layers: layers, head_dim: depth } = this.config;
     const { batch } = this;
     const from = this.#length;
-    // All that is there at first is read from one array.
+    // One array initializes all caches.
     const zeros = from === 0 ? new Float32Array(batch * depth * length) : null;
     for (let layer = 0; layer < layers; layer++) {
       const [keys, values] = [`answer_keys.${layer}`, `answer_values.${layer}`];

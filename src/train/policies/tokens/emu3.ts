@@ -1,6 +1,7 @@
 /**
- * The joint vocabulary of text and vision tokens, and how an image is written in it (BAAI's Emu3): image start, "height*width", image token, the rows
- * of codes each followed by an end of line, end of frame, image end.
+ * The joint vocabulary of text and vision tokens, and its form of an image (BAAI's Emu3).
+ * An image consists of: image start, "height*width", image token, rows of codes that each end with an end of line, end
+ * of frame, image end.
  */
 import type { CodeGrid } from '../../../data/types.js';
 import { CheckpointError, DataError, EditrlError } from '../../../core/errors.js';
@@ -20,24 +21,24 @@ export const SPECIAL = {
   imageEnd: '<|image end|>',
 } as const;
 
-/** Delimiters of a thought: single tokens in the vocabularies made here, ordinary words in Emu3's. */
+/** Delimiters of a thought. They are single tokens in vocabularies of the tiny world and ordinary words in Emu3's. */
 export const THINKING = { start: '<|start thinking|>', end: '<|end thinking|>' } as const;
 
 const USER = 'USER:';
 const ASSISTANT = 'ASSISTANT:';
 
-/** Words that prompts and image headers need besides those of the data. */
+/** Words that prompts and image headers need in addition to the words of the data. */
 const STRUCTURE_WORDS: readonly string[] = [USER, ASSISTANT, '*', ...'0123456789'];
 
 /** The words of EARL's thinking prefill. */
 export const THINKING_WORDS: readonly string[] = ["Let's", 'think', 'step', 'by', 'step.'];
 
-/** Emu3's name for a vision code's token. */
+/** Emu3's name of a vision code's token. */
 export function visualToken(code: number): string {
   return `<|visual token ${String(code).padStart(6, '0')}|>`;
 }
 
-/** `tokenizer.json` of a joint vocabulary: special tokens, the words, one token per vision code. */
+/** `tokenizer.json` of a joint vocabulary: special tokens, words, and one token per vision code. */
 export function jointVocabularyJson(words: readonly string[], visionCodes: number): string {
   const codes = Array.from({ length: visionCodes }, (_, code) => visualToken(code));
   const special = [...Object.values(SPECIAL), ...Object.values(THINKING)];
@@ -46,11 +47,14 @@ export function jointVocabularyJson(words: readonly string[], visionCodes: numbe
 
 type SpecialIds = { readonly [K in keyof typeof SPECIAL]: number };
 
-/** Variations between the programs that train such policies. All prompts and answers of one policy share them. */
+/** Variations of the format between training programs. All prompts and answers of a policy share them. */
 export interface Emu3Forms {
   /** Whether prompts label their parts with USER: and ASSISTANT:. */
   readonly chatWords: boolean;
-  /** Who writes the "height*width" of an answer's image. A sampled header may say anything, so the size is taken from the rows. */
+  /**
+   * Whether an answer's "height*width" is sampled or forced. A sampled header may contain anything, so the rows
+   * determine the size.
+   */
   readonly imageHeader: 'sampled' | 'forced';
   /** Whether an answer ends with its image. */
   readonly endAfterImage: boolean;
@@ -68,11 +72,11 @@ function idOf(tokenizer: Tokenizer, token: string): number {
   }
 }
 
-/** An answer taken apart. `grid` is null if there is no whole image. */
+/** The parts of an answer. `grid` is null without a complete image. */
 export interface ParsedAnswer {
   readonly text: string;
   readonly grid: CodeGrid | null;
-  /** The index of the image's first code in the answer; -1 without an image. */
+  /** Index of the image's first code in the answer. -1 without an image. */
   readonly firstCode: number;
 }
 
@@ -81,7 +85,9 @@ export class TokenSpace {
   readonly visionStart: number;
   readonly visionCount: number;
 
-  /** Raises CheckpointError for a tokenizer that lacks a special token, or does not end with the vision tokens in order. */
+  /**
+   * Raises CheckpointError for a tokenizer that lacks a special token or does not end with the vision tokens in order.
+   */
   constructor(
     readonly tokenizer: Tokenizer,
     readonly forms: Emu3Forms,
@@ -106,7 +112,7 @@ export class TokenSpace {
     return this.tokenizer.size;
   }
 
-  /** Raises DataError when the image tokenizer does not have exactly as many codes as there are vision tokens. */
+  /** Raises DataError if the image tokenizer's number of codes differs from the number of vision tokens. */
   requireCodes(count: number): void {
     if (count === this.visionCount) return;
     throw new DataError(
@@ -119,7 +125,7 @@ export class TokenSpace {
     return id >= this.visionStart;
   }
 
-  /** Ids of "height*width", digit by digit. */
+  /** Ids of "height*width", one per digit. */
   header(height: number, width: number): number[] {
     return [...`${height}*${width}`].map((character) => this.tokenizer.id(character));
   }
@@ -137,14 +143,17 @@ export class TokenSpace {
     return out;
   }
 
-  /** The words after a prompt's image: the instruction and the beginning of the answer, tokenized as one text if no word is between them. */
+  /**
+   * Tokens after a prompt's image: the instruction and the prefill, tokenized as one text if no chat word separates
+   * them.
+   */
   async words(instruction: string, prefill: string): Promise<number[]> {
     const { tokenizer } = this;
     if (!this.forms.chatWords) return [...(await tokenizer.encode(instruction + prefill))];
     return [...(await tokenizer.encode(instruction)), tokenizer.id(ASSISTANT), ...(await tokenizer.encode(prefill))];
   }
 
-  /** The source image followed by the words. */
+  /** The source image, followed by the words. */
   prompt(source: CodeGrid, words: readonly number[]): number[] {
     const chatWord = this.forms.chatWords ? [this.tokenizer.id(USER)] : [];
     return [this.special.bos, ...chatWord, ...this.image(source), ...words];
@@ -155,20 +164,22 @@ export class TokenSpace {
     return this.tokenizer.encode(` ${rationale}${THINKING.end}`);
   }
 
-  /** A labeled answer: the thought if the policy thinks, the image (without its start if the prompt opened it), the end. */
+  /**
+   * A labeled answer: the thought if there is one, the image (without its start if the prompt opened it), and the end.
+   */
   answer(target: CodeGrid, thought: readonly number[], imageOpen: boolean): number[] {
     return [...thought, ...this.image(target).slice(imageOpen ? 1 : 0), this.special.eos];
   }
 
-  /** Whether a prompt ends by opening the image block. */
+  /** Whether a prompt ends with the start of an image block. */
   opensImage(prompt: readonly number[]): boolean {
     return prompt.at(-1) === this.special.imageStart;
   }
 
-  /** Finds the first image block. Any irregularity in it makes the grid null. */
+  /** Finds the first image block. The grid is null if the block is malformed. */
   parse(answer: Int32Array, imageOpen: boolean): ParsedAnswer {
     const { imageStart, imageToken } = this.special;
-    // A sampled header may lack its start: the image then begins with its image token.
+    // A sampled header may lack its start. The image then begins with its image token.
     const openings = this.forms.imageHeader === 'sampled' ? [imageStart, imageToken] : [imageStart];
     const start = imageOpen ? 0 : answer.findIndex((id) => openings.includes(id));
     if (start < 0) return { text: this.tokenizer.decode(answer), grid: null, firstCode: -1 };
@@ -185,7 +196,7 @@ export class TokenSpace {
     return ids.subarray(0, open).join() === expected.join() ? grid : null;
   }
 
-  /** Parses rows of equal length, each with an end of line, then the end of the frame and of the image. */
+  /** Parses rows of equal length that each end with an end of line, and then the ends of frame and image. */
   #parseRows(ids: Int32Array): CodeGrid | null {
     const { endOfLine, endOfFrame, imageEnd } = this.special;
     const codes: number[] = [];
@@ -203,10 +214,10 @@ export class TokenSpace {
 }
 
 export interface Emu3Prompt extends TokenPrompt {
-  /** The size of the image in the answer, in codes. */
+  /** Size of the answer's image, in codes. */
   readonly height: number;
   readonly width: number;
-  /** Whether the prompt ends by opening the image block, so that the answer begins inside it. */
+  /** Whether the prompt ends with the start of an image block, so that the answer begins inside it. */
   readonly imageOpen: boolean;
 }
 
@@ -240,8 +251,8 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
   }
 
   /**
-   * Starts an answer with an image of `height` by `width` codes. If headers are sampled, any language token may come until the image token, which
-   * begins the rows, whatever precedes it.
+   * Starts an answer with an image of `height` by `width` codes. If headers are sampled, any language token may come
+   * before the image token. The rows begin after the image token, whatever precedes it.
    */
   start(prompt: Emu3Prompt): AnswerState {
     const block = this.#block(prompt);
@@ -267,7 +278,7 @@ export class Emu3Format implements TokenFormat<Emu3Prompt> {
     return { second: [this.space.visionStart, this.size], opening: begins ? null : opening, ...this.#excluded, block };
   }
 
-  /** What may come from the token after the opening one on. */
+  /** The allowed tokens of an image block, from the token after the opening one. */
   #block({ height, width }: Emu3Prompt): AllowedTokens[] {
     const { imageToken, endOfLine, endOfFrame, imageEnd, eos } = this.space.special;
     const { imageHeader, endAfterImage } = this.space.forms;

@@ -1,6 +1,6 @@
 /**
- * Hidden states of prompts with their answers: the inputs of the model's head, for exactly the tokens that were sampled. They come from one forward
- * pass. Nothing is sampled or rewritten.
+ * Computes the inputs of the model's head for prompts and exactly their sampled answers, in one forward pass. Samples
+ * nothing.
  */
 import { DataError, must } from '../../../core/errors.js';
 import { poolFor, type SessionOptions } from '../../../compute/onnx/session.js';
@@ -19,13 +19,13 @@ export interface StatesRequest {
   readonly prompt: TokenPrompt;
   /** All tokens of the answer, including its end. Null reads only the prompt. */
   readonly answer: Int32Array | null;
-  /** The first prompt token whose state is wanted. Earlier ones, such as a system message, are read but left out of the result. */
+  /** Index of the first prompt token in the result. Earlier tokens, such as a system message, are read but left out. */
   readonly from: number;
-  /** End of the wanted tokens. Default: the end of the prompt and answer. Only allowed without an answer. */
+  /** End of the tokens in the result. Default: the end of prompt and answer. Only allowed without an answer. */
   readonly to?: number;
 }
 
-/** States [tokens, width] of the wanted tokens, in order. */
+/** Hidden states [tokens, width], in order. */
 export interface HiddenStates {
   readonly width: number;
   readonly states: Float32Array;
@@ -34,8 +34,8 @@ export interface HiddenStates {
 }
 
 /**
- * Reads with one model and keeps sessions between calls. Each item is padded to widths of its own, so its states have the same bits whatever is read
- * beside it.
+ * Computes hidden states with one model and keeps its sessions between calls. Each item is padded separately, so its
+ * states have the same bits whatever else is in the request.
  */
 export class Reader {
   readonly #sessions: SessionCache;
@@ -50,7 +50,7 @@ export class Reader {
       options.visionTower === undefined ? openVisionTower(model, options.session) : options.visionTower;
   }
 
-  /** Reads under `weights`, which may be another model's of the same architecture. */
+  /** Computes states under `weights`, which may belong to another model of the same architecture. */
   async read(items: readonly StatesRequest[], weights: Weights): Promise<HiddenStates[]> {
     const out: HiddenStates[] = [];
     for (const item of items) out.push(await this.#readOne(item, this.#shapeOf(item), weights));
@@ -96,7 +96,7 @@ export class Reader {
     const build = (graph: Graph) => ({ states: hiddenStates(this.model.config, shape, sequenceInputs(graph, shape)) });
     const run = await this.#sessions.use(shape, build, (session) => session.run(feeds, weights));
     const rows = must(run['states'], 'states') as Float32Array;
-    // The prompt's columns end before its last token, with which the answer's columns begin.
+    // The prompt's columns end before its last token, which is the first of the answer's columns.
     const first = shape.promptColumns - last + from;
     return { width, states: rows.slice(first * width, (first + end - from) * width), ids: all.slice(from, end) };
   }

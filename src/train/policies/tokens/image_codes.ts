@@ -1,4 +1,4 @@
-/** An image tokenizer as packing a dataset needs it. */
+/** Adapts an image tokenizer for packing datasets. */
 import type { ImageCodes } from '../../../data/pack.js';
 import type { VisionTokenizer } from '../../environments/vision_tokenizer.js';
 import { jointVocabularyJson, THINKING_WORDS } from './emu3.js';

@@ -1,4 +1,4 @@
-/** A token policy as recipes see it, wherever it is trained. */
+/** The interface of token policies for recipes, trained in this process or on a server. */
 import type { Policy, Statistics, WeightsOf, SampleRequest } from '../policy.js';
 import type { TokenAnswer, TokenRequest } from './batch.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
@@ -11,7 +11,7 @@ export interface LanguagePolicy<P extends TokenPrompt = TokenPrompt> extends Pol
   TokenAnswer,
   TokenSampling
 > {
-  /** The states of prompts and their answers under these weights; called only if `capabilities.hiddenStates`. */
+  /** Hidden states of prompts and their answers under these weights. Requires `capabilities.hiddenStates`. */
   read(items: readonly StatesRequest[], of: WeightsOf): Promise<HiddenStates[]>;
 }
 
@@ -23,21 +23,24 @@ export function estimatedDivergence(now: Statistics, reference: Statistics): Flo
   });
 }
 
-/** Weights under which to sample answers. */
+/** Weights for sampling. */
 export interface PublishedWeights {
-  /** The number of optimizer steps taken, and which of the weights. */
+  /** The number of optimizer steps taken, and the kind of weights. */
   readonly steps: number;
   readonly of: Exclude<WeightsOf, 'reference'>;
-  /** The folder of an adapter in PEFT's layout, or of all weights; views of them, to be read before the next step. */
+  /**
+   * The folder of an adapter in PEFT's layout, or of all weights. Contains views of the weights, so read it before the
+   * next step.
+   */
   readonly files: () => CheckpointFiles;
 }
 
 export interface RemoteSampler<P extends TokenPrompt = TokenPrompt> {
-  /** Called on every rank before answers are sampled under new weights. */
+  /** Sends new weights. Called on every rank before answers are sampled under them. */
   publish(weights: PublishedWeights): Promise<void>;
-  /** Samples under the weights that were published last. */
+  /** Samples under the last published weights. */
   sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]>;
-  /** Called on every rank: stores the answers received since. */
+  /** Stores answers received since the last call. Called on every rank. */
   keep(): Promise<void>;
   dispose(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** Log-probabilities of given answers and gradients of losses on them, micro-batch by micro-batch in a fixed order. */
+/** Computes log-probabilities of given answers and gradients of losses, micro-batch by micro-batch in a fixed order. */
 import { must } from '../../../core/errors.js';
 import { poolFor, type SessionOptions } from '../../../compute/onnx/session.js';
 import type { TensorData } from '../../../compute/onnx/tensors.js';
@@ -30,13 +30,13 @@ export interface LearnerOptions {
   readonly temperature: number;
   /** Whether a token's distribution covers only its own part of the vocabulary. */
   readonly separateVocabularies: boolean;
-  /** Answers in one micro-batch. */
+  /** Number of answers in a micro-batch. */
   readonly microBatch: number;
   readonly gradientCheckpointing: boolean;
   readonly session: SessionOptions;
   /** Processes that share the micro-batches. */
   readonly peers: Peers;
-  /** For a vision-language model: a vision encoder shared with others. Default: one of its own. */
+  /** The vision encoder of a vision-language model, if shared with others. Default: a new one. */
   readonly visionTower?: VisionTower | null;
 }
 
@@ -45,7 +45,7 @@ export interface TokenTrainGroup extends TokenGroup {
   readonly targets: readonly Target[];
 }
 
-/** Per token of an answer, or of a whole micro-batch including padding. */
+/** Statistics per token, for an answer or for a whole micro-batch including padding. */
 export interface TokenStatistics {
   readonly logProbs: Float32Array;
   readonly entropy: Float32Array;
@@ -57,8 +57,8 @@ interface MicroBatch<T> {
 }
 
 /**
- * Padding changes the last bits of log-probabilities. The layout of micro-batches therefore depends on `among`, which contains the given groups: with
- * the same `among` a token has the same bits whatever is computed together with it.
+ * Padding changes the last bits of log-probabilities. The layout of micro-batches therefore depends on `among`, which
+ * includes the given groups. With the same `among`, a token has the same bits whatever is computed together with it.
  */
 export class Learner {
   readonly #forward: SessionCache;
@@ -76,7 +76,7 @@ export class Learner {
       options.visionTower === undefined ? openVisionTower(model, options.session) : options.visionTower;
   }
 
-  /** Log-probabilities and entropies under `weights`, which may be another model's of the same architecture. */
+  /** Log-probabilities and entropies under `weights`, which may belong to another model of the same architecture. */
   async statistics(
     groups: readonly TokenGroup[],
     weights: Weights,
@@ -96,14 +96,17 @@ export class Learner {
     return sorted(groups, shape, (await this.options.peers.allGather(rows)).flat());
   }
 
-  /** Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learned since `gradients`. */
+  /**
+   * Adds the gradient of the loss over this rank's micro-batches, in order, to the gradient since the last call of
+   * `gradients`.
+   */
   async learn(
     trainGroups: readonly TokenTrainGroup[],
     loss: LossSpec,
     among: readonly TokenGroup[] = trainGroups,
   ): Promise<LearnReport> {
     const shape = this.shapeOf(among);
-    const { loss: sum, told } = await this.#backward.learn({
+    const { loss: sum, reported } = await this.#backward.learn({
       parts: this.#deal(trainGroups, shape),
       key: () => ({ shape, loss }),
       build: (graph) => this.lossGraph(graph, shape, loss),
@@ -111,9 +114,9 @@ export class Learner {
         ...(await this.#feeds(part, shape, tables)),
         ...lossFeeds(part, shape, tables, loss),
       }),
-      tell: (result, { tables }) => statisticsOf(result, tables),
+      report: (result, { tables }) => statisticsOf(result, tables),
     });
-    const statistics = sorted(trainGroups, shape, told);
+    const statistics = sorted(trainGroups, shape, reported);
     return {
       loss: sum,
       statistics,
@@ -121,7 +124,7 @@ export class Learner {
     };
   }
 
-  /** The gradients since the last call; see `Backward.gradients`. */
+  /** The gradient since the last call. See `Backward.gradients`. */
   gradients(): Promise<Map<string, Float32Array>> {
     return this.#backward.gradients();
   }
@@ -139,12 +142,14 @@ export class Learner {
     shape: BatchShape,
     tables: SequenceTables,
   ): Promise<Record<string, TensorData>> {
-    const fed = withoutPadding(packSequences(groups, shape), tables);
+    const packed = withoutPadding(packSequences(groups, shape), tables);
     const prompts = groups.map(({ prompt }) => prompt.tokens);
-    return { ...fed, ...(await this.#visionTower?.feeds(prompts, shape, tables.prompts.rowOf)) };
+    return { ...packed, ...(await this.#visionTower?.feeds(prompts, shape, tables.prompts.rowOf)) };
   }
 
-  /** The shape of a micro-batch of `microBatch` answers: whole groups, or equal parts of a group, never a mixture. */
+  /**
+   * The shape of a micro-batch of `microBatch` answers. It contains either whole groups or an equal part of one group.
+   */
   shapeOf(among: readonly TokenGroup[]): BatchShape {
     const answersPerPrompt = largestDivisor(
       Math.max(...among.map(({ answers }) => answers.length)),
@@ -158,14 +163,14 @@ export class Learner {
       prompts: together,
       answersPerPrompt,
       ...images,
-      // With a column of padding for every sequence.
+      // With one column of padding for every sequence.
       promptColumns: roundUp(Math.max(...prompts.map(({ ids }) => ids.length))),
       answerColumns: roundUp(longest + 1),
       tokenRows: rowsFor(cutUp(among, answersPerPrompt), together),
     };
   }
 
-  /** This rank's micro-batches with the tables of their rows. All ranks cut the same ones. */
+  /** This rank's micro-batches with their row tables. All ranks compute the same division. */
   #deal<T extends TokenGroup>(groups: readonly T[], shape: BatchShape): MicroBatch<T>[] {
     const { prompts, answersPerPrompt } = shape;
     const pieces = cutUp(groups, answersPerPrompt);
@@ -184,7 +189,10 @@ export class Learner {
     return tokenDistribution(logits, targets, { temperature, secondPart, learning });
   }
 
-  /** The training graph of one micro-batch: loss, per-token statistics, and a gradient `d:<parameter>` for every trained parameter. */
+  /**
+   * The training graph of a micro-batch: loss, per-token statistics, and a gradient `d:<parameter>` for every trained
+   * parameter.
+   */
   lossGraph(graph: Graph, shape: BatchShape, loss: LossSpec): Record<string, Value> {
     const { logProbs, entropy } = this.#distribution(graph, shape, true);
     const input = (name: TargetInput): Value => graph.input(name, [logProbs.size]);
@@ -198,7 +206,7 @@ export class Learner {
   }
 }
 
-/** Sorts the rows of all micro-batches back to their answers. */
+/** Assigns the rows of all micro-batches to their answers. */
 function sorted(
   groups: readonly TokenGroup[],
   { prompts, answersPerPrompt, answerColumns }: BatchShape,
@@ -220,7 +228,7 @@ function sorted(
   });
 }
 
-/** Weighted tokens whose k3 exponent exceeds its limit. */
+/** Number of weighted tokens whose k3 exponent exceeds its limit. */
 function clampedExponents(
   trainGroups: readonly TokenTrainGroup[],
   statistics: readonly (readonly Statistics[])[],
@@ -243,7 +251,7 @@ function statisticsOf(result: Readonly<Record<string, unknown>>, { answers }: Se
   return { logProbs: by('logProbs'), entropy: by('entropy') };
 }
 
-/** Groups in parts of so many answers. */
+/** Splits groups into parts of `answersPerPrompt` answers. */
 function cutUp<T extends TokenGroup>(groups: readonly T[], answersPerPrompt: number): T[] {
   return groups.flatMap((group) =>
     starts(group.answers.length, answersPerPrompt).map((at) => cut(group, at, at + answersPerPrompt)),
@@ -259,7 +267,7 @@ function cut<T extends TokenGroup>(group: T, start: number, end: number): T {
   };
 }
 
-/** Start of each part of `size` within `length`. */
+/** The start of each part of `size` within `length`. */
 function starts(length: number, size: number): number[] {
   return Array.from({ length: Math.ceil(length / size) }, (_, i) => i * size);
 }

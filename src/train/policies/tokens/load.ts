@@ -1,4 +1,4 @@
-/** Loads a token policy's model from a folder, or makes one with random weights. */
+/** Loads a token policy's model from a folder, or initializes one with random weights. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../../core/errors.js';
@@ -23,30 +23,31 @@ import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import type { TokenFormat } from '../../../models/tokenizer/format.js';
 import type { PolicyModel } from '../../../models/adapters/policy_model.js';
 
-/** Adapters that a policy is trained with, and the seed for their initial weights. */
+/** Adapters to train, and the seed of their initial weights. */
 export interface FreshAdapter {
   readonly lora: LoraSettings;
   readonly seed: number;
 }
 
 /**
- * Loads a policy that writes in `format`, with new adapters if requested, over weights that are `held` so. One that sees if its `parts` are given, some
- * of which train. Raises CheckpointError as `openModel` does, and when the tokens of the format are not the model's; ConfigError for adapters that
- * match no layer.
+ * Loads a policy that writes in `format`, with new adapters if requested. `storedAs` is the form of frozen weights.
+ * `parts` names the parts of a vision-language model that train.
+ * Raises the CheckpointErrors of `openModel`, CheckpointError if the tokens of the format are not the model's, and
+ * ConfigError for adapters that match no layer.
  */
 export function loadPolicy<P extends TokenPrompt>(
   folder: string,
   format: TokenFormat<P>,
   fresh: FreshAdapter | null = null,
   parts: TrainedParts | null = null,
-  held: HeldDtype = 'float32',
+  storedAs: HeldDtype = 'float32',
 ): PolicyModel<P> {
   const part = parts === null ? 'words' : 'words and images';
   requireTokens(format, describeModel(folder, part).vocab_size, folder);
-  const { config, weights } = openModel(folder, part, held);
-  const seeing = parts === null ? {} : { trains: parts, files: processorFiles(folder) };
+  const { config, weights } = openModel(folder, part, storedAs);
+  const vision = parts === null ? {} : { trains: parts, files: processorFiles(folder) };
   const description = descriptionOf(folder);
-  if (fresh === null) return { config, format, weights, description, ...seeing };
+  if (fresh === null) return { config, format, weights, description, ...vision };
   const adapted = adapt(config, weights, fresh.lora, { seed: fresh.seed, parts });
   const lora = listedTargets({ ...adapted, description }, fresh.lora);
   return {
@@ -54,13 +55,16 @@ export function loadPolicy<P extends TokenPrompt>(
     format,
     description,
     adapter: { lora, base: folder, baseDigest: digestOfWeights(folder) },
-    ...seeing,
+    ...vision,
   };
 }
 
 const processorNames = [PROCESSOR_FILE, VIDEO_PROCESSOR_FILE, NESTED_PROCESSOR_FILE];
 
-/** The folder that says how a model's images are cut: an adapter that PEFT wrote leaves that to its base, a text encoder to its pipeline. */
+/**
+ * The folder with the description of a model's image processor. A PEFT adapter uses its base's, a text encoder its
+ * pipeline's.
+ */
 export function processorFolder(folder: string): string {
   const own = folderWith(folder, processorNames);
   return processorNames.some((name) => existsSync(join(own, name))) ? own : folderWith(rootOf(folder), processorNames);
@@ -73,8 +77,8 @@ function processorFiles(folder: string): Record<string, string> {
 }
 
 /**
- * Raises CheckpointError, naming `where`, when the tokens of a format are not the model's. Rows without a token are usual, but a format with two
- * parts has to cover all rows.
+ * Raises CheckpointError, with `where`, if the tokens of a format are not the model's. Rows without a token are usual,
+ * but a format with two parts must cover all rows.
  */
 export function requireTokens(
   { size, secondPart }: Pick<TokenFormat, 'size' | 'secondPart'>,
@@ -88,7 +92,7 @@ export function requireTokens(
   });
 }
 
-/** A policy with random weights that writes in `format`. Raises GraphError when the sizes do not go together. */
+/** A policy with random weights that writes in `format`. Raises GraphError when sizes do not match. */
 export function initPolicy<P extends TokenPrompt>(
   { initializer_range, embedding_std, head_dim, ...rest }: DecoderInit,
   format: TokenFormat<P>,
@@ -100,7 +104,7 @@ export function initPolicy<P extends TokenPrompt>(
   return { config, format, weights: initDecoder(config, scales, seed) };
 }
 
-/** The vision settings of a model with random weights. */
+/** Vision settings of a model with random weights. */
 export interface NewVisionSettings {
   readonly init: VisionInit;
   readonly parts: TrainedParts;
@@ -111,18 +115,27 @@ export interface NewVisionSettings {
   readonly processor: ProcessorSettings;
 }
 
-/** A policy with random weights that sees, in the form of Qwen2.5-VL. Raises GraphError when the sizes do not go together. */
+/**
+ * A vision-language policy with random weights, in the form of Qwen2.5-VL. Raises GraphError when sizes do not match.
+ */
 export function initSeeingPolicy<P extends TokenPrompt>(
   init: DecoderInit,
   format: TokenFormat<P>,
   seed: number,
-  { init: eyes, parts, tokens, processor }: NewVisionSettings,
+  { init: visionInit, parts, tokens, processor }: NewVisionSettings,
 ): PolicyModel<P> {
   const { initializer_range, embedding_std, ...rest } = init;
-  // Qwen's models do not read head_dim.
+  // Qwen's models ignore head_dim.
   const head_dim = rest.hidden_size / rest.num_attention_heads;
-  const { depth, hidden_size: width, intermediate_size: inner, window_size, fullatt_block_indexes, ...sizes } = eyes;
-  const whole = sizes.patch_size * sizes.spatial_merge_size * LARGEST_SIDE;
+  const {
+    depth,
+    hidden_size: width,
+    intermediate_size: inner,
+    window_size,
+    fullatt_block_indexes,
+    ...sizes
+  } = visionInit;
+  const whole = sizes.patch_size * sizes.spatial_merge_size * MAX_SIDE_TOKENS;
   const windows =
     window_size === null
       ? { window_size: whole, fullatt_block_indexes: Array.from({ length: depth }, (_, i) => i) }
@@ -142,7 +155,7 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   const config = {
     ...rest,
     head_dim,
-    // Qwen's decoders have it, though their config.json does not say so.
+    // Qwen's decoders have a bias here, although their config.json does not say so.
     attention_bias: true,
     vocab_size: format.size,
     vision,
@@ -159,5 +172,5 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   };
 }
 
-/** In tokens. Larger than any image. */
-const LARGEST_SIDE = 1024;
+/** Maximum side of an image in tokens. No image is larger. */
+const MAX_SIDE_TOKENS = 1024;

@@ -1,4 +1,4 @@
-/** A token policy computed in this process: sampling, statistics and learning over the same weights, and their optimizer. */
+/** A token policy in this process: sampling, statistics and learning with the same weights, and their optimizer. */
 import { InternalError } from '../../../core/errors.js';
 import { halvesIn } from '../../../core/half.js';
 import type { SessionOptions } from '../../../compute/onnx/session.js';
@@ -22,14 +22,14 @@ import type { TokenSampling } from './sampling.js';
 import { safetensorsPieces } from '../../../core/safetensors.js';
 
 export interface TokenPolicyOptions<P extends TokenPrompt = TokenPrompt> extends Omit<SamplerOptions, 'session'> {
-  /** What training starts from. Its weights are changed in place. */
+  /** The starting model. Training changes its weights in place. */
   readonly model: PolicyModel<P>;
   readonly optimizer: OptimizerSettings;
   readonly learner: Pick<LearnerOptions, 'temperature' | 'microBatch' | 'gradientCheckpointing'>;
   readonly sessions: { readonly sampling: SessionOptions; readonly learning: SessionOptions };
   /** Processes that train together. Default: only this one. */
   readonly peers?: Peers;
-  /** Whether to keep the starting weights as the reference for KL: a copy of them, or the model without its adapter. */
+  /** Whether to keep the starting weights as the KL reference: a copy, or the model without its adapter. */
   readonly keepReference: boolean;
 }
 
@@ -43,7 +43,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
   readonly #visionTower: VisionTower | null;
   readonly #reader: Reader;
   #remote: RemoteSampler<P> | null = null;
-  /** Which weights the remote sampler has. */
+  /** The kind of weights that the remote sampler has. */
   #published: SampleRequest<never, never>['weights'] | null = null;
 
   constructor(readonly options: TokenPolicyOptions<P>) {
@@ -64,7 +64,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
       base: isAdapted(model) ? model.adapter : null,
       hiddenStates: true,
     });
-    // The frozen parts' output for an image is the same for every reader.
+    // All readers share the frozen parts' output for an image.
     this.#visionTower = openVisionTower(model, sessions.learning);
     const visionTower = this.#visionTower;
     this.#reader = new Reader(model, { session: sessions.learning, visionTower });
@@ -78,12 +78,12 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
     });
   }
 
-  /** The model it computes with. */
+  /** The model of the policy. */
   get model(): PolicyModel<P> {
     return this.options.model;
   }
 
-  /** From now on samples with this instead of this process's own engine; disposed of with the policy. */
+  /** Replaces this process's own sampling engine. The policy disposes of the sampler. */
   sampleRemotely(sampler: RemoteSampler<P>): void {
     this.#remote = sampler;
   }
@@ -123,7 +123,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
     return estimatedDivergence(now, reference);
   }
 
-  /** Hidden states of prompts and their answers; see hidden_states.ts. */
+  /** Hidden states of prompts and their answers. See hidden_states.ts. */
   read(items: readonly StatesRequest[], of: WeightsOf): Promise<HiddenStates[]> {
     return this.#reader.read(items, this.weightsOf(of));
   }
@@ -155,12 +155,15 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
 
 const WHOLE_FILE = 'model.safetensors';
 
-/** All weights of a model, of which `weights` are those that train. The server keeps its own config.json. */
+/** A file with all weights of a model. `weights` are the trained ones. The server keeps its own config.json. */
 export function wholeFolder(model: PolicyModel, weights: Weights): CheckpointFiles {
   return { [WHOLE_FILE]: safetensorsPieces(new Map([...model.weights, ...weights]), { format: 'pt' }) };
 }
 
-/** `weights` are the adapter's. Its layers are listed by name, since vLLM supports neither `all-linear` nor patterns. */
+/**
+ * The folder of an adapter with these weights. Layers are listed by name, because vLLM supports neither `all-linear`
+ * nor patterns.
+ */
 export function adapterFolder(model: AdaptedModel, weights: Weights): CheckpointFiles {
   const { file, stored, metadata } = adapterLayout(model.adapter);
   const layers = [...model.config.adapter.layers].map((name) => name.slice(name.lastIndexOf('.') + 1));

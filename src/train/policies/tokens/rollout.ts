@@ -1,4 +1,7 @@
-/** Samples answers: each prompt is prefilled once, and its answers decode together over caches that the graph only reads. */
+/**
+ * Samples answers. Each prompt is prefilled once, and its answers decode together. The graph reads the caches without
+ * copying them.
+ */
 import type { RandomStream } from '../../../core/random.js';
 import {
   type Fed,
@@ -26,35 +29,38 @@ import { summarizeBlocks, summedBlocks, TokenRow } from './token_row.js';
 import { openVisionTower, type VisionTower } from './vision_tower.js';
 
 export interface SamplerOptions {
-  /** The longest sequence of prompt and answer: an answer ends when it reaches this. */
+  /** Maximum length of prompt and answer together. An answer ends when it reaches this length. */
   readonly contextSize: number;
-  /** False lifts every restriction of the format, so that an answer may be anything. */
+  /** False lifts all restrictions of the format. */
   readonly constrained: boolean;
   /** Whether a token's log-probability covers only its own part of the vocabulary. */
   readonly separateVocabularies: boolean;
   readonly session: SessionOptions;
-  /** Whether decoding steps on a CPU hold weights packed: frozen ones once, those that train once for each version of them. Default: 'none'. */
+  /**
+   * Whether to prepack weights for decoding on a CPU: frozen ones once, trained ones once per version. Default: 'none'.
+   */
   readonly packed?: 'all' | 'none';
   /**
-   * Where caches are: arrays of this process, into which a step's columns are written, or cells, which are given again at each step. Default: cells where a
-   * device keeps them.
+   * The form of caches: arrays of this process into which a step's columns are written, or cells that each step
+   * receives and returns. Default: cells if a device holds the caches.
    */
   readonly caches?: 'arrays' | 'cells';
-  /** For a vision-language model: a vision encoder shared with others. Default: one of its own. */
+  /** The vision encoder of a vision-language model, if shared with others. Default: a new one. */
   readonly visionTower?: VisionTower | null;
 }
 
 /**
- * Samples with one model and keeps sessions between calls. Widths depend on all prompts of the request's `among`, so an answer has the same bits
- * whatever else is in its chunk. That holds if the session has one thread. With several threads, a product that is split into parts of 64 columns or
- * fewer, and whose depth is above 128, is summed in other blocks than an unsplit one; whether it is split like that depends on its rows.
+ * Samples with one model and keeps its sessions between calls.
+ * Widths depend on all prompts in `among`, so an answer has the same bits whatever else is in its chunk. This holds for
+ * sessions with one thread. With several threads, a product may be split into parts of at most 64 columns, depending on
+ * its rows. If its depth is above 128, the parts are summed in other blocks than the whole product.
  */
 export class Sampler<P extends TokenPrompt> {
   readonly #prefill: SessionCache;
   readonly #step: SessionCache;
-  /** Replaces `#step` if weights that train are packed. */
+  /** Replaces `#step` if trained weights are packed. */
   readonly #packedStep: ReturnType<typeof packedSessions> | null;
-  /** If caches are in cells, so are the weights that train. */
+  /** Trained weights in cells, if caches are in cells. */
   readonly #copied: ReturnType<typeof copiedWeights> | null;
   readonly #visionTower: VisionTower | null;
   /** Null if caches are arrays. */
@@ -70,7 +76,7 @@ export class Sampler<P extends TokenPrompt> {
     const packsTrained = packs && decoderTrains(model);
     this.#growth = inCells ? new CacheGrowth(session) : null;
     this.#copied = inCells && !packsTrained ? copiedWeights(session) : null;
-    // Prompts have many rows, so packing weights would save little: prefill shares the unpacked weights.
+    // Prompts have many rows, so packing would save little. Prefill uses the unpacked weights.
     this.#prefill = new SessionCache(
       'prefill',
       inCells ? { ...session, leaves: () => true } : session,
@@ -82,7 +88,7 @@ export class Sampler<P extends TokenPrompt> {
     this.#visionTower = options.visionTower === undefined ? openVisionTower(model, session) : options.visionTower;
   }
 
-  /** `version` identifies the content of `weights`, which are changed in place. */
+  /** Samples answers. `version` identifies the content of `weights`, which change in place. */
   async sample(
     request: SampleRequest<TokenRequest<P>, TokenSampling>,
     weights: Weights,
@@ -96,14 +102,14 @@ export class Sampler<P extends TokenPrompt> {
   }
 
   async #sample(
-    { prompts: asked, among, answersPerPrompt, how, random }: SampleRequest<TokenRequest<P>, TokenSampling>,
+    { prompts: requests, among, answersPerPrompt, how, random }: SampleRequest<TokenRequest<P>, TokenSampling>,
     weights: RunWeights,
     steps: SessionCache,
   ): Promise<TokenAnswer[][]> {
     const { model, options } = this;
     const limitOf = ({ ids }: TokenPrompt): number => Math.min(how.maxTokens, options.contextSize - ids.length);
     const all = among.map(({ tokens }) => tokens);
-    const prompts = asked.map(({ tokens }) => tokens);
+    const prompts = requests.map(({ tokens }) => tokens);
     // Matrix products with a single row have different last bits.
     const places = Math.max(prompts.length, Math.ceil(2 / answersPerPrompt));
     const promptWidth = promptColumns(all);
@@ -113,7 +119,7 @@ export class Sampler<P extends TokenPrompt> {
       ...(this.#visionTower === null ? {} : { images: this.#visionTower.shape(all) }),
     };
     const packed = packPrompts(prompts, places, promptWidth);
-    const seen = await this.#visionTower?.feeds(prompts, promptShape);
+    const imageFeeds = await this.#visionTower?.feeds(prompts, promptShape);
     const writers = prompts.flatMap((prompt, p) =>
       Array.from({ length: answersPerPrompt }, (_, g) => {
         const state = options.constrained ? model.format.start(prompt) : unrestricted;
@@ -121,11 +127,11 @@ export class Sampler<P extends TokenPrompt> {
       }),
     );
     const rows = places * answersPerPrompt;
-    // What the prefill gives is held by the batch alone, which lets go of it when it grows smaller.
+    // Only the batch references the prefill's caches, so that they are freed when it shrinks.
     const batch = new DecodingBatch(
       model.config,
       promptWidth,
-      await this.#prefillPrompts(promptShape, { ...packed, ...seen }, weights),
+      await this.#prefillPrompts(promptShape, { ...packed, ...imageFeeds }, weights),
       { places, answers: answersPerPrompt },
       prompts.length,
       this.#growth === null ? new ArrayCaches(rows, model.config) : new CellCaches(rows, model.config, this.#growth),
@@ -139,7 +145,7 @@ export class Sampler<P extends TokenPrompt> {
       model,
       temperature: how.logProbTemperature,
       visionTower: this.#visionTower,
-      // On a device a graph is compiled for each size, and fewer rows take hardly less time.
+      // A device compiles a graph for each size, and fewer rows save hardly any time.
       leavesOut: this.#growth === null && isOnCpu(options.session),
       build: (graph, shape) => this.#stepGraph(graph, shape),
     });
@@ -196,13 +202,13 @@ export class Sampler<P extends TokenPrompt> {
   }
 }
 
-/** Whether training changes a weight of the decoder itself. */
+/** Whether training changes weights of the decoder itself. */
 function decoderTrains(model: PolicyModel): boolean {
   if (model.config.adapter !== undefined) return false;
   return [...model.weights.keys()].some((name) => partOf(name) === 'mm_llm' && isTrained(model, name));
 }
 
-/** One answer while it is written. */
+/** One answer in progress. */
 class Writer {
   readonly #ids: number[] = [];
   readonly #logProbs: number[] = [];
@@ -214,9 +220,9 @@ class Writer {
     private readonly how: TokenSampling,
     private readonly state: AnswerState,
     private readonly random: RandomStream,
-    /** The largest number of tokens it may have. */
+    /** Maximum number of tokens. */
     private readonly limit: number,
-    /** The token before the next one. */
+    /** The latest token, which is the next step's input. */
     public latest: number,
   ) {}
 
@@ -248,7 +254,7 @@ class Writer {
   }
 }
 
-/** The decoder's sessions and weights. */
+/** A batch with the model that decodes it. */
 interface Decoding {
   readonly batch: DecodingBatch;
   readonly writers: readonly Writer[];
@@ -257,29 +263,31 @@ interface Decoding {
   /** [prompts, columns] */
   readonly promptPadding: Float32Array;
   readonly model: PolicyModel;
-  /** The temperature of the recorded log-probabilities. */
+  /** Temperature of the recorded log-probabilities. */
   readonly temperature: number;
   readonly visionTower: VisionTower | null;
-  /** Whether answers that have ended leave the batch if that makes it small enough. */
+  /** Whether the batch may shrink when answers have finished. */
   readonly leavesOut: boolean;
   readonly build: (graph: Graph, shape: BatchShape) => Record<string, Value>;
 }
 
-/** Decodes the answers of one batch, a column of all answers at each step. */
+/** Decodes the answers of one batch. A step adds one column to all answers. */
 class Decoder {
-  /** The column that the next step writes. */
+  /** The column of the next step. */
   #column = 0;
 
   constructor(private readonly of: Decoding) {}
 
-  /** Decodes all answers to their ends; `widths` are those of the answers' caches, one after another. Frees the batch. */
+  /**
+   * Decodes all answers to their ends and frees the batch. `widths` are the successive widths of the answers' caches.
+   */
   async run(widths: number[], steps: SessionCache, weights: RunWeights): Promise<void> {
     const { batch, leavesOut } = this.of;
     try {
-      while (this.#goesOn) {
+      while (this.#continues) {
         if (this.#column === batch.columns.answer) await batch.caches.grow(widths.shift()!);
         await this.#decode(steps, weights);
-        // Here no feed holds the arrays that it moves out of.
+        // No feed references the arrays that it moves out of.
         if (leavesOut) batch.shrink(this.#isWriting);
       }
     } finally {
@@ -287,13 +295,13 @@ class Decoder {
     }
   }
 
-  get #goesOn(): boolean {
+  get #continues(): boolean {
     return this.of.writers.some(({ isWriting }) => isWriting);
   }
 
   readonly #isWriting = (answer: number): boolean => this.of.writers[answer].isWriting;
 
-  /** Decodes until the caches are full, no answer goes on, or the batch may be made smaller. */
+  /** Decodes until the caches are full, all answers have ended, or the batch may shrink. */
   async #decode(steps: SessionCache, weights: RunWeights): Promise<void> {
     const { batch, prompts, promptWidth, visionTower, model, leavesOut, build } = this.of;
     const { size, caches } = batch;
@@ -310,7 +318,7 @@ class Decoder {
     const ids = new BigInt64Array(batch.rows.length);
     const positions = new BigInt64Array(caches.batch);
     const rows = new RowOutputs(ids.length, model.config.vocab_size, this.of.temperature);
-    // Steps read the prompts' caches and do not need their images.
+    // Steps read the prompts' caches and need no images.
     const feeds = {
       ...batch.promptCaches,
       ...caches.feeds,
@@ -327,7 +335,7 @@ class Decoder {
     };
     const into = { ...caches.outputs, ...rows.arrays };
     const decode = async (session: Session): Promise<void> => {
-      for (; this.#column < answerColumns && this.#goesOn; this.#column++) {
+      for (; this.#column < answerColumns && this.#continues; this.#column++) {
         const column = this.#column;
         this.#feedTokens(ids, positions, answerColumns);
         window?.fill(PADDING, 0, Math.max(0, promptWidth + column + 1 - (model.config.sliding_window ?? columns)));
@@ -345,7 +353,7 @@ class Decoder {
     await steps.use(shape, (graph) => build(graph, shape), decode);
   }
 
-  /** The token of each row, and its position for each head. */
+  /** Sets each row's token and each head's position. */
   #feedTokens(ids: BigInt64Array, positions: BigInt64Array, answerColumns: number): void {
     const { batch, writers, promptWidth, visionTower } = this.of;
     batch.rows.forEach((row, i) => (ids[i] = row === null ? 0n : BigInt(writers[row.answer].latest)));
@@ -353,7 +361,7 @@ class Decoder {
       positions.fill(BigInt(promptWidth + this.#column));
       return;
     }
-    // A model that sees has a row of angles for each column of each place.
+    // A vision-language model has one row of angles per column of a place.
     const perPlace = positions.length / batch.size.places;
     positions.forEach((_, i) => (positions[i] = BigInt(Math.floor(i / perPlace) * answerColumns + this.#column)));
   }
@@ -370,7 +378,7 @@ function isCache(output: string): boolean {
   return output.startsWith('answer_');
 }
 
-/** Buffers for a step's rows of logits and the graph's summaries of them. */
+/** Buffers for a step's logits and the graph's summaries of them. */
 class RowOutputs {
   readonly arrays: Readonly<Record<'logits' | 'maxima' | 'shares', Float32Array>>;
   readonly inverseTemperature: Float32Array;
@@ -401,11 +409,14 @@ class RowOutputs {
   }
 }
 
-/** Initial columns of the answers' caches, and the most they are enlarged by. */
+/** Initial number of columns of the answers' caches, and the maximum number of columns per enlargement. */
 const FIRST_COLUMNS = 64;
 const MAX_MORE_COLUMNS = 256;
 
-/** The widths of the answers' caches, one after another, until they hold `longest` columns: a step reads all of them. */
+/**
+ * Successive widths of the answers' caches up to `longest` columns. Small caches save time, because a step reads all
+ * columns.
+ */
 function answerWidths(longest: number): number[] {
   const last = roundUp(longest);
   const widths = [Math.min(FIRST_COLUMNS, last)];

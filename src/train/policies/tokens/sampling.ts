@@ -6,22 +6,22 @@ import type { RolloutSettings, ValidationSettings } from '../../../config/schema
 export interface SamplingOptions {
   /** 0 takes the most probable token. */
   readonly temperature: number;
-  /** 1 keeps everything. */
+  /** 1 keeps all tokens. */
   readonly topP: number;
-  /** -1 keeps everything. */
+  /** -1 keeps all tokens. */
   readonly topK: number;
 }
 
-/** How a token policy samples. */
+/** Sampling settings of a token policy. */
 export interface TokenSampling extends SamplingOptions {
   readonly maxTokens: number;
-  /** The temperature of the recorded log-probabilities; greedy sampling does not change it. */
+  /** Temperature of the recorded log-probabilities. Greedy sampling does not change it. */
   readonly logProbTemperature: number;
 }
 
 /**
- * Draws from softmax(logits / temperature) over the tokens that `mask` allows (null: all), cut to the `topK` most probable and then to the
- * smallest set of probability `topP`. `u` is uniform in [0, 1). Returns the token's id.
+ * Draws a token id from softmax(logits / temperature). Allows the tokens in `mask` (null: all), then keeps the `topK`
+ * most probable ones, and then the smallest set of probability `topP`. `u` is uniform in [0, 1).
  */
 export function sampleToken(row: TokenRow, mask: Uint8Array | null, options: SamplingOptions, u: number): number {
   const { temperature, topK, topP } = options;
@@ -30,7 +30,7 @@ export function sampleToken(row: TokenRow, mask: Uint8Array | null, options: Sam
   return temperature === 0 ? mostProbable(row, mask, parts) : draw(row, mask, parts, temperature, u);
 }
 
-/** The first of the greatest logits. */
+/** The first id with the greatest logit. */
 function mostProbable(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[]): number {
   const tops = parts.map((part) => row.top(part, mask));
   const top = Math.max(...tops);
@@ -42,7 +42,7 @@ function mostProbable(row: TokenRow, mask: Uint8Array | null, parts: readonly Pa
   return best;
 }
 
-/** Inverts the cumulative distribution: over the parts, then over the ids of the part that was hit. */
+/** Inverts the cumulative distribution, first over the parts and then over the ids of the selected part. */
 function draw(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[], temperature: number, u: number): number {
   const masses = parts.map((part) => row.mass(part, mask, temperature));
   const all = combineMasses(masses, temperature);
@@ -51,7 +51,7 @@ function draw(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[], te
   const last = shares.findLastIndex((share) => share > 0);
   let hit = 0;
   while (hit < last && left >= shares[hit]) left -= shares[hit++];
-  // The graph's sum of a block has other last bits than the sum over its ids below.
+  // The graph's sum of a block differs in its last bits from the sum over its ids below.
   const { from, to } = parts[hit];
   const { top, sum } = row.mass({ ...parts[hit], block: null }, mask, temperature);
   left *= sum / shares[hit];
@@ -63,7 +63,7 @@ function draw(row: TokenRow, mask: Uint8Array | null, parts: readonly Part[], te
   return mostProbable(row, mask, [parts[hit]]);
 }
 
-/** Draws under top-k or top-p: only from the first tokens of the ranking. */
+/** Draws under top-k or top-p from the first tokens of the ranking. */
 function drawFromHead(
   row: TokenRow,
   mask: Uint8Array | null,
@@ -105,7 +105,10 @@ function drawFromHead(
   return ids[0];
 }
 
-/** log softmax(logits / temperature) of `token` over the ids in [from, to): the untruncated distribution that training sees. */
+/**
+ * log softmax(logits / temperature) of `token` over the ids in [from, to): the untruncated distribution that training
+ * uses.
+ */
 export function logProbOf(row: TokenRow, token: number, temperature: number, from: number, to: number): number {
   const masses = row.parts(null, from, to).map((part) => row.mass(part, null, temperature));
   const { top, sum } = combineMasses(masses, temperature);
@@ -113,8 +116,10 @@ export function logProbOf(row: TokenRow, token: number, temperature: number, fro
 }
 
 /**
- * A heap over the ids that `mask` allows, or over all: `next` returns them by falling logit, ties by id, and -1 after the last. A part of the row
- * enters only when nothing in the heap exceeds all of it: a nucleus of a few tokens sorts a few hundred ids, not 150,000.
+ * A heap of the ids that `mask` allows, or of all. `next` returns ids by falling logit, with ties by id, and finally
+ * -1.
+ * A part of the row enters only when it may contain the next id. So a nucleus of a few tokens sorts a few hundred ids
+ * instead of 150,000.
  */
 export class Ranking {
   readonly #ids: number[] = [];
@@ -176,13 +181,13 @@ export class Ranking {
   }
 }
 
-/** For training. */
+/** Sampling for training. */
 export function samplingOf({ rollout }: { readonly rollout: RolloutSettings }): TokenSampling {
   const { temperature, top_p, top_k, max_response_tokens } = rollout;
   return { temperature, topP: top_p, topK: top_k, maxTokens: max_response_tokens, logProbTemperature: temperature };
 }
 
-/** For held-out answers: from the whole distribution, and greedily if requested. */
+/** Sampling of held-out answers: from the whole distribution, and greedily if requested. */
 export function heldOutSampling({
   rollout,
   validation,

@@ -1,24 +1,25 @@
 /**
- * A row of logits, read by blocks of ids. For large vocabularies the graph itself computes each block's greatest logit and that logit's share of the
- * block's probability, so that drawing a token looks at the ids of one block and not at 150,000.
+ * A row of logits that is read in blocks of ids.
+ * For large vocabularies, the graph computes each block's greatest logit and its share of the block's probability.
+ * Drawing a token then reads one block instead of 150,000 ids.
  */
 import { mul, reduceMax, reshape, slice, softmax } from '../../../compute/graph/build.js';
 import type { Value } from '../../../compute/graph/ir.js';
 
-/** Ids in a block. */
+/** Number of ids in a block. */
 const BLOCK = 256;
 
-/** A smaller vocabulary is a single block, which is scanned. */
-const LEAST_VOCABULARY = 2048;
+/** A smaller vocabulary is a single block without a summary. */
+const MIN_SUMMARIZED = 2048;
 
-/** How many blocks of a vocabulary the graph summarizes. The ids after them are few. */
+/** Number of blocks that the graph summarizes. The remaining ids are few. */
 export function summedBlocks(vocabulary: number): number {
-  return vocabulary < LEAST_VOCABULARY ? 0 : Math.floor(vocabulary / BLOCK);
+  return vocabulary < MIN_SUMMARIZED ? 0 : Math.floor(vocabulary / BLOCK);
 }
 
 /**
- * For each row of logits [N, V] and each summarized block: the greatest logit, and its share of the block under softmax(logits * inverseTemperature);
- * both [N, blocks].
+ * The greatest logit of each summarized block, and its share of the block under softmax(logits * inverseTemperature).
+ * Takes logits [N, V], and both results are [N, blocks].
  */
 export function summarizeBlocks(logits: Value, inverseTemperature: Value): { maxima: Value; shares: Value } {
   const [rows, vocabulary] = logits.shape as [number, number];
@@ -36,23 +37,23 @@ export interface RowSummary {
   readonly shares: Float32Array;
 }
 
-/** Ids [from, to) of a row. */
+/** The ids [from, to) of a row. */
 export interface Part {
   readonly from: number;
   readonly to: number;
-  /** Index of the summarized block that it is. Null if it is not a whole one. */
+  /** Index of the summarized block. Null if the part is not a whole block. */
   readonly block: number | null;
-  /** Whether a mask forbids some of them. */
+  /** Whether a mask forbids some of the ids. */
   readonly masked: boolean;
 }
 
-/** The greatest allowed logit of a part, and the sum of exp((logit - top) / temperature) over all allowed ones. */
+/** A part's greatest allowed logit, and the sum of exp((logit - top) / temperature) over the allowed ids. */
 export interface Mass {
   readonly top: number;
   readonly sum: number;
 }
 
-/** How many ids of each block a mask allows; cached, because masks are few and shared. */
+/** Number of ids that a mask allows in each block. Cached, because masks are few and shared. */
 const allowances = new WeakMap<Uint8Array, Uint16Array>();
 
 function allowanceOf(mask: Uint8Array): Uint16Array {
@@ -69,13 +70,13 @@ export class TokenRow {
 
   constructor(
     readonly logits: Float32Array,
-    /** Null: the row is a single block without a summary. */
+    /** Null if the row is a single block. */
     private readonly summary: RowSummary | null = null,
   ) {
     this.#size = summary === null ? logits.length : BLOCK;
   }
 
-  /** Its blocks within [from, to), without those in which `mask` (null: none) allows nothing. */
+  /** Its blocks within [from, to), except those in which `mask` (null: none) forbids all ids. */
   parts(mask: Uint8Array | null, from = 0, to = this.logits.length): Part[] {
     const size = this.#size;
     const counts = mask === null || this.summary === null ? null : allowanceOf(mask);
@@ -91,7 +92,7 @@ export class TokenRow {
     return out;
   }
 
-  /** An upper bound of the part's logits that `mask` allows: the greatest of them, or that of the whole block. */
+  /** An upper bound of the part's allowed logits: the greatest of them, or of the whole block. */
   bound({ from, to, block }: Part, mask: Uint8Array | null): number {
     if (block !== null && this.summary !== null) return this.summary.maxima[block];
     let top = -Infinity;

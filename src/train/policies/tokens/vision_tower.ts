@@ -1,6 +1,6 @@
 /**
- * The inputs that a decoder with a vision encoder needs: images, processed by the frozen parts, their positions, and the rotary angles of all
- * columns.
+ * Computes the inputs of a decoder with a vision encoder: images processed by the frozen parts, their positions, and
+ * rotary angles of all columns.
  */
 import { LRUCache } from 'lru-cache';
 import { InternalError, must } from '../../../core/errors.js';
@@ -37,10 +37,13 @@ export function openVisionTower(model: PolicyModel, session: SessionOptions): Vi
 }
 
 export class VisionTower {
-  /** Where the graphs start: after all frozen parts. */
+  /** The stage at which the graphs start, which is after all frozen parts. */
   readonly from: ImageShape['from'];
   readonly #encode: SessionCache;
-  /** Outputs of the frozen parts for recently used images. The keys are separate objects, so that the cache does not keep the pixels alive. */
+  /**
+   * Outputs of the frozen parts for recent images. The keys are separate objects, so that the cache does not keep
+   * pixels in memory.
+   */
   readonly #made: LRUCache<object, Promise<Float32Array>>;
   readonly #names = new WeakMap<VisionInput, object>();
   readonly #positions = new WeakMap<TokenPrompt, Positions>();
@@ -68,7 +71,10 @@ export class VisionTower {
     return { from: this.from, tokens: roundUp(Math.max(...tokens)) };
   }
 
-  /** For whole sequences, or only for prompts if the shape has no answers. `rowOf`: the row of each column of the prompts. Default: the column itself. */
+  /**
+   * Inputs for whole sequences, or for prompts only if the shape has no answers. `rowOf` gives the row of each prompt
+   * column. Default: the column itself.
+   */
   async feeds(
     prompts: readonly TokenPrompt[],
     shape: PromptShape & Partial<BatchShape>,
@@ -84,7 +90,7 @@ export class VisionTower {
     };
   }
 
-  /** For decoding: the angles of the answers' columns. */
+  /** Inputs for decoding: rotary angles of the answers' columns. */
   stepFeeds(prompts: readonly TokenPrompt[], shape: BatchShape): Feeds {
     return this.#angles(prompts, shape.prompts, 0, shape.answerColumns);
   }
@@ -93,13 +99,13 @@ export class VisionTower {
     await this.#encode.dispose();
   }
 
-  /** Number of values per image token at the point where the graphs start. */
+  /** Number of values per image token at the stage where the graphs start. */
   get #tokenWidth(): number {
     const { vision, hidden_size } = this.config;
     return this.from === 'tokens' ? hidden_size : vision.spatial_merge_size ** 2 * vision.width;
   }
 
-  /** The graphs' inputs for the images themselves. */
+  /** The graphs' inputs for the images. */
   async #contents(prompts: readonly TokenPrompt[], count: number, shape: ImageShape): Promise<Feeds> {
     if (shape.from === 'pixels') {
       const frames = { ...shape.frames, frames: count * shape.frames.frames };
@@ -118,7 +124,7 @@ export class VisionTower {
     return { [shape.from === 'tokens' ? 'picture_tokens' : 'picture_features']: out };
   }
 
-  /** An image's rows in Hugging Face's order, as far as the frozen parts compute them. */
+  /** The frozen parts' output for an image, with rows in Hugging Face's order. */
   #frozen(image: VisionInput): Promise<Float32Array> {
     const name = this.#names.get(image) ?? {};
     this.#names.set(image, name);
@@ -142,7 +148,7 @@ export class VisionTower {
     const run = await this.#encode.use(frames, build, (session) => session.run(feeds, this.model.weights));
     const made = run['made'] as Float32Array;
     const rows = patchRows(image, vision, frames, 0);
-    // After merging there is one row for each square of patches.
+    // After merging, there is one row per square of patches.
     const perRow = this.from === 'tokens' ? vision.spatial_merge_size ** 2 : 1;
     const width = made.length / ((frames.frames * frames.windows * frames.slots) / perRow);
     const out = new Float32Array((rows.length / perRow) * width);
@@ -153,7 +159,7 @@ export class VisionTower {
     return out;
   }
 
-  /** For each row, its index among words and images together, and for each image token, its position. */
+  /** The index of each row into words and images together, and the position of each image token. */
   #places(
     prompts: readonly TokenPrompt[],
     rows: number,
@@ -183,7 +189,10 @@ export class VisionTower {
     return { picture_index: index, picture_places: places };
   }
 
-  /** Angles of the last `promptColumns` columns of prompts without their last token, then of the answers, which begin with that token. */
+  /**
+   * Angles of the last `promptColumns` prompt columns without the last token, followed by those of the answers, which
+   * begin with that token.
+   */
   #angles(prompts: readonly TokenPrompt[], count: number, promptColumns: number, answerColumns: number): Feeds {
     const { mrope_section } = this.config;
     const columns = promptColumns + answerColumns;
@@ -213,7 +222,7 @@ function imagesOf({ images = [] }: TokenPrompt): readonly VisionInput[] {
   return images;
 }
 
-/** The rows of a prompt's image tokens among all that a prompt has room for, in the order of their placeholders. */
+/** Rows of a prompt's image tokens within the space for a prompt's images, in the order of their placeholders. */
 function imageRows(images: readonly VisionInput[], shape: ImageShape, { vision }: VisionDecoderConfig): Int32Array {
   const perSquare = vision.spatial_merge_size ** 2;
   if (shape.from !== 'pixels') {
@@ -230,7 +239,7 @@ function imageRows(images: readonly VisionInput[], shape: ImageShape, { vision }
   return Int32Array.from(out);
 }
 
-/** The encoder's inputs for lists of images, each of which has `perList` of the frames. */
+/** The encoder's inputs for lists of images. Each list has room for `perList` frames. */
 function patchFeeds(
   lists: readonly (readonly VisionInput[])[],
   shape: FrameShape,

@@ -1,6 +1,7 @@
 /**
- * Asks a vLLM server. A server that is away (it is loading its model, or restarting) is asked again until the caller's time is over. An error of the
- * server's own is retried a few times. A refused request is not repeated.
+ * A client of a vLLM server.
+ * If the server is away (loading its model or restarting), the client retries until the deadline. It retries server
+ * errors a few times and never repeats a rejected request.
  */
 import {
   type AttemptResult,
@@ -20,7 +21,7 @@ import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/sta
 import { createHttpPool, type HttpPool } from '../../../core/http/pool.js';
 import { type ZodType, z } from 'zod';
 
-/** A reply that is none of the server's being away. */
+/** A reply of the server itself, so the server is not away. */
 export interface VllmReply {
   readonly status: number;
   readonly body: string;
@@ -28,13 +29,13 @@ export interface VllmReply {
 
 const GENERATE = '/inference/v1/generate';
 const START_SCALE_OUT = 'Start vLLM, 0.32 or later, with --enable-scale-out.';
-/** Without development mode a running server keeps its weights. */
+/** Advice if the server is not in development mode, without which its weights cannot change. */
 export const START_CONTROLLED =
   'Start vLLM, 0.32 or later, with VLLM_SERVER_DEV_MODE=1 in its environment, and with --enable-scale-out.';
 
-/** The meaning of statuses. A refusal is left to the caller to read. */
+/** The meaning of statuses. Callers handle rejections. */
 const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
-  // It is not ready, has too much to do, or has a proxy before it that does not reach it.
+  // Not ready, overloaded, or behind a proxy that cannot reach it.
   429: 'away',
   502: 'away',
   503: 'away',
@@ -43,20 +44,20 @@ const STATUSES: StatusTable<'away' | 'failed' | 'answered'> = {
   rest: 'answered',
 };
 
-/** A path, and the body that is posted there. Null for a GET. */
+/** A path and the posted body. Null for a GET. */
 interface Sent {
   readonly path: string;
   readonly body: object | null;
 }
 
 export class VllmClient {
-  /** Without `/v1`. */
+  /** Address without `/v1`. */
   readonly url: string;
   readonly #http: HttpPool;
   readonly #remote: AwaitedRemote<AwaitedMember, Sent, VllmReply>;
   readonly #headers: Readonly<Record<string, string>>;
 
-  /** The address is with or without `/v1`. Raises ConfigError for a key that no header carries. */
+  /** Accepts addresses with or without `/v1`. Raises ConfigError for a key that cannot be a header. */
   constructor(private readonly options: ServerOptions) {
     const key = checkedKey(options.apiKey, 'the API key of vLLM');
     this.url = options.url.replace(/\/+$/, '').replace(/\/v1$/, '');
@@ -76,20 +77,20 @@ export class VllmClient {
     };
   }
 
-  /** Returns when it is ready. Raises EndpointError when the time is over before. */
+  /** Waits until the server is ready. Raises EndpointError at the deadline. */
   async ready(within: Deadline): Promise<void> {
     this.#expect(await this.#send('/health', null, within), '/health');
   }
 
-  /** Why it is not ready now. Null if it is. */
-  async look(within: Deadline): Promise<string | null> {
-    const look = await this.#remote.look({ path: '/health', body: null }, within);
-    if (look?.kind !== 'answered') return look?.found ?? 'no time was left to ask';
-    const { status, body } = look.answer;
+  /** Why the server is not ready now. Null if it is. */
+  async whyNotReady(within: Deadline): Promise<string | null> {
+    const reply = await this.#remote.look({ path: '/health', body: null }, within);
+    if (reply?.kind !== 'answered') return reply?.found ?? 'no time was left to ask';
+    const { status, body } = reply.answer;
     return status === 200 ? null : `status ${status}: ${messageOf(body)}`;
   }
 
-  /** The model that it serves and the adapters that it has. Raises EndpointError. */
+  /** The served model and its adapters. Raises EndpointError. */
   async models(within: Deadline): Promise<readonly ServedModel[]> {
     const { body } = this.#expect(await this.#send('/v1/models', null, within), '/v1/models');
     const parsed = modelsReply.safeParse(jsonOf(body));
@@ -97,14 +98,14 @@ export class VllmClient {
     throw this.#error(`/v1/models: not a list of models: ${body.slice(0, 200)}`, 'Check that a vLLM runs there.');
   }
 
-  /** Its version, if it tells. */
+  /** The server's version, if it reports one. */
   async version(within: Deadline): Promise<string | null> {
     const { status, body } = await this.#send('/version', null, within);
-    const said = (jsonOf(body) as { version?: unknown } | undefined)?.version;
-    return status === 200 && typeof said === 'string' ? said : null;
+    const message = (jsonOf(body) as { version?: unknown } | undefined)?.version;
+    return status === 200 && typeof message === 'string' ? message : null;
   }
 
-  /** A status of 200 says that it is loaded. Any other one is for the caller to read. */
+  /** Loads an adapter. Status 200 means success. The caller handles other statuses. */
   load(name: string, path: string, within: Deadline): Promise<VllmReply> {
     return this.#send('/v1/load_lora_adapter', { lora_name: name, lora_path: path }, within);
   }
@@ -113,7 +114,10 @@ export class VllmClient {
     return this.#send('/v1/unload_lora_adapter', { lora_name: name }, within);
   }
 
-  /** One answer. Null where the server has no such model. Raises EndpointError for a refusal, and for an answer that is not what was asked for. */
+  /**
+   * Samples one answer. Null if the server lacks the model. Raises EndpointError for a rejection, and for an answer
+   * that violates the request.
+   */
   async complete(request: CompletionRequest, within: Deadline): Promise<Completion | null> {
     const reply = await this.#send('/v1/completions', { ...request, ...FIXED_FIELDS }, within);
     if (reply.status === 404 && /does not exist/.test(messageOf(reply.body))) return null;
@@ -129,7 +133,10 @@ export class VllmClient {
     return completion;
   }
 
-  /** The same of a prompt with images, or under weights that have a name. Raises EndpointError as `complete`, and where the server has no such route. */
+  /**
+   * Like `complete`, for a prompt with images or for named weights. Raises EndpointError also if the server lacks this
+   * route.
+   */
   async generate(request: GenerateRequest, within: Deadline): Promise<Generated | null> {
     const reply = await this.#send(GENERATE, generateBody(request), within);
     if (reply.status === 404 && /does not exist/.test(messageOf(reply.body))) return null;
@@ -150,54 +157,54 @@ export class VllmClient {
     return generated;
   }
 
-  /** Lets requests that are under way end, and holds back others. What was cached is forgotten. */
+  /** Finishes requests in progress, holds back new ones, and clears the cache. */
   async pause(within: Deadline): Promise<void> {
     await this.#control('/pause?mode=wait', {}, within);
   }
 
-  /** Also right where nothing was held back. */
+  /** Resumes a paused server. Has no effect otherwise. */
   async resume(within: Deadline): Promise<void> {
     await this.#control('/resume', {}, within);
   }
 
-  /** Digests of all parameters. Those of a server on a CPU that holds some in another form are digests of nothing. */
+  /** Digests of all parameters. They are meaningless for parameters that a CPU server stores in another form. */
   async checksums(within: Deadline): Promise<ReadonlyMap<string, string>> {
     const reply = await this.#control('/weight_checker', { action: 'checksum' }, within);
     return new Map(Object.entries(this.#read(reply, '/weight_checker', checksumsReply).checksums));
   }
 
-  /** Makes all parameters 0. */
+  /** Sets all parameters to 0. */
   async zeroWeights(within: Deadline): Promise<void> {
     await this.#control('/weight_checker', { action: 'reset' }, within);
   }
 
-  /** Reads all weights from a folder of the server's. Raises EndpointError where it does not. */
+  /** Reloads all weights from a folder on the server. Raises EndpointError if that fails. */
   async reloadWeights(path: string, within: Deadline): Promise<void> {
     await this.#control('/collective_rpc', { method: 'reload_weights', kwargs: { weights_path: path } }, within);
   }
 
-  /** Names the weights, for answers that are sampled from now on. */
+  /** Sets the version of the weights, which later answers report. */
   async nameWeights(version: string, within: Deadline): Promise<void> {
     await this.#control('/update_weight_version', { new_version: version }, within);
   }
 
-  /** Raises EndpointError, with what to start it with, for a server whose weights cannot be replaced. */
+  /** Raises EndpointError, with advice on how to start the server, if its weights cannot be replaced. */
   async requireControl(within: Deadline): Promise<void> {
     await this.#control('/weight_info', null, within);
   }
 
-  /** Raises EndpointError, with what to start it with, for a server that `generate` cannot ask. */
+  /** Raises EndpointError, with advice on how to start the server, if it does not support `generate`. */
   async requireGenerate(model: string, within: Deadline): Promise<void> {
     const one = { max_tokens: 1, temperature: 1, top_p: 1, top_k: 0, seed: 1, stop_token_ids: [], logprobs: 0 };
     await this.generate({ ...one, model, prompt: [0], parts: [], cacheSalt: 'editrl-look', rules: null }, within);
   }
 
-  /** Closes the connections. Nothing may be asked afterwards. */
+  /** Closes the connections. The client must not be used afterwards. */
   close(): Promise<void> {
     return this.#http.close();
   }
 
-  /** Raises EndpointError where the server stays away, or fails again and again. */
+  /** Raises EndpointError if the server stays away or fails repeatedly. */
   #send(path: string, body: object | null, within: Deadline): Promise<VllmReply> {
     return this.#remote.answer({ path, body }, within);
   }
@@ -224,7 +231,7 @@ export class VllmClient {
     }
   }
 
-  /** A route of vLLM's development mode. */
+  /** Calls a route of vLLM's development mode. */
   async #control(path: string, body: object | null, within: Deadline): Promise<VllmReply> {
     const reply = await this.#send(path, body, within);
     if (reply.status !== 404) return this.#expect(reply, path);
@@ -245,8 +252,8 @@ export class VllmClient {
 
   #expect(reply: VllmReply, path: string): VllmReply {
     if (reply.status === 200) return reply;
-    const said = messageOf(reply.body);
-    throw this.#error(`${path}: status ${reply.status}: ${said}`, remedyOf(reply.status, said));
+    const message = messageOf(reply.body);
+    throw this.#error(`${path}: status ${reply.status}: ${message}`, remedyOf(reply.status, message));
   }
 
   #error(message: string, next: string): EndpointError {
@@ -276,33 +283,35 @@ function adviceFor(path: readonly PropertyKey[]): string {
   return 'Check that vLLM runs there, and read its log.';
 }
 
-function remedyOf(status: number, said: string): string {
+function remedyOf(status: number, message: string): string {
   if (status === 401 || status === 403) {
     return 'Export the key of the server (rollout.engine.api_key_env names the variable).';
   }
-  if (/maximum context length|max_model_len/i.test(said)) {
+  if (/maximum context length|max_model_len/i.test(message)) {
     return 'Start it with --max-model-len of at least policy.model_context_size.';
   }
   return 'Read the vLLM log.';
 }
 
 /** Advice for a server that cannot find the weights. Null for any other failure. */
-function folderAdvice(said: string): string | null {
-  return /repo id must be|no such file|cannot find any model weights/i.test(said) ? SHARE_FOLDER : null;
+function folderAdvice(message: string): string | null {
+  return /repo id must be|no such file|cannot find any model weights/i.test(message) ? SHARE_FOLDER : null;
 }
 
 export const SHARE_FOLDER =
   'The server cannot read that folder. Set rollout.engine.adapter_dir to a shared folder, and server_adapter_dir to its path on the server.';
 
-/** `processed`: of the distribution that was sampled from; `raw`: before the temperature is applied; `other`: logits, or anything else. */
+/**
+ * `processed`: of the distribution that was sampled. `raw`: before the temperature. `other`: logits, or anything else.
+ */
 export type LogProbsMode = 'processed' | 'raw' | 'other';
 
 const TEMPERATURES = [1, 2] as const;
 const TOLERANCE = 0.02;
 
 /**
- * Asks twice for one token of the two most probable ones, at two temperatures. Processed ones are renormalized over the two, and their
- * distance falls with the temperature; raw ones are the same at both.
+ * Determines the mode by two requests for the two most probable tokens at two temperatures. Processed values are
+ * renormalized over the two, and their distance falls with the temperature. Raw values are equal at both temperatures.
  */
 export async function probeLogProbs(
   client: VllmClient,
@@ -327,7 +336,10 @@ export async function probeLogProbs(
   return same && mass(cool) <= 1 + TOLERANCE ? 'raw' : 'other';
 }
 
-/** One answer to a prompt of token ids. Every sampling value is sent, because vLLM takes missing ones from the model's generation_config.json. */
+/**
+ * One answer to a prompt of token ids. Contains every sampling value, because vLLM takes missing ones from the model's
+ * generation_config.json.
+ */
 export interface CompletionRequest {
   /** The name of an adapter, or of the model itself. */
   readonly model: string;
@@ -336,16 +348,19 @@ export interface CompletionRequest {
   /** 0 takes the most probable token. */
   readonly temperature: number;
   readonly top_p: number;
-  /** 0 keeps everything. */
+  /** 0 keeps all tokens. */
   readonly top_k: number;
   readonly seed: number;
-  /** The tokens that end the answer, which includes the one that ended it. */
+  /** Tokens that end the answer. The answer includes the end token. */
   readonly stop_token_ids: readonly number[];
-  /** The number of alternatives to return for each token besides the token itself. */
+  /** Number of alternatives to return for each token, in addition to the token itself. */
   readonly logprobs: number;
 }
 
-/** The fields that are the same in every request. The server's own end tokens are ignored: an answer ends with the policy's. */
+/**
+ * Fields that are equal in all requests. The server ignores its own end tokens, because the policy's tokens end an
+ * answer.
+ */
 export const FIXED_FIELDS = {
   n: 1,
   min_p: 0,
@@ -357,25 +372,25 @@ export const FIXED_FIELDS = {
   stream: false,
 } as const;
 
-/** An image or a clip that goes with the ids of a prompt, in which one token stands for each, as a data URL. */
+/** An image or a clip in a prompt as a data URL. Each is represented by one token id. */
 export interface ContentPart {
   readonly type: 'image_url' | 'video_url';
   readonly url: string;
 }
 
-/** A request to `/inference/v1/generate`: a completion with images, separated from caches of other weights. */
+/** A request to `/inference/v1/generate`: a completion with images that uses no cache of other weights. */
 export interface GenerateRequest extends CompletionRequest {
   readonly parts: readonly ContentPart[];
-  /** Names the weights: blocks that were cached under another name are not used. */
+  /** Identifies the weights. Cached blocks with another salt are not used. */
   readonly cacheSalt: string;
-  /** What our logits processor keeps to, if the server has it. Null for any token. */
+  /** Rules for our logits processor, if the server has it. Null allows any token. */
   readonly rules: object | null;
 }
 
-/** The name under which our logits processor finds the rules of a request. */
+/** The argument in which our logits processor finds the rules of a request. */
 export const RULES_ARGUMENT = 'editrl_rules';
 
-/** The body of a request to `/inference/v1/generate`. Text is never made of the tokens. */
+/** The body of a request to `/inference/v1/generate`. Disables detokenization. */
 export function generateBody({ model, prompt, parts, cacheSalt, rules, ...sampling }: GenerateRequest): object {
   return {
     model,
@@ -411,7 +426,7 @@ export const generateReply = z.object({
     .length(1),
 });
 
-/** Digests of the parameters that a server computes with, by its own names for them. */
+/** Digests of the server's parameters, by its own names for them. */
 export const checksumsReply = z.object({ checksums: z.record(z.string(), z.string()) });
 
 const choice = z.object({
@@ -426,18 +441,18 @@ export const completionReply = z.object({ choices: z.array(choice).length(1) });
 
 export interface Completion {
   readonly ids: readonly number[];
-  /** Log-probability of each token, in nats, as set by the server's `--logprobs-mode`. */
+  /** Log-probability of each token in nats, in the server's `--logprobs-mode`. */
   readonly logProbs: readonly number[];
-  /** Log-probabilities of the most probable first tokens, as many as were asked for. */
+  /** Log-probabilities of the most probable first tokens, as many as requested. */
   readonly top: readonly number[];
   readonly stopped: boolean;
 }
 
 /** An answer of `/inference/v1/generate`. */
 export interface Generated extends Completion {
-  /** The prompt as the server read it, with as many tokens for each image as it made of it. */
+  /** The prompt as the server read it, with its own number of tokens for each image. */
   readonly promptIds: readonly number[];
-  /** The names that the weights had while it was sampled. */
+  /** Versions of the weights while the answer was sampled. */
   readonly versions: readonly string[];
 }
 
@@ -445,7 +460,7 @@ export const modelsReply = z.object({
   data: z.array(
     z.object({
       id: z.string(),
-      /** Null for the model itself, else the model that the adapter stands on. */
+      /** Null for the model itself, else the base model of the adapter. */
       parent: z.string().nullish(),
       max_model_len: z.number().nullish(),
     }),
@@ -453,11 +468,16 @@ export const modelsReply = z.object({
 });
 export type ServedModel = z.output<typeof modelsReply>['data'][number];
 
-/** The text of a server's error: `{error: {message}}`, before 0.10.1 `{message}`, `{detail}` of the framework, or any text. */
+/**
+ * The text of a server's error: `{error: {message}}`, `{message}` before 0.10.1, `{detail}` of the framework, or any
+ * text.
+ */
 export function messageOf(body: string): string {
   const parsed = errorReply.safeParse(jsonOf(body));
-  const said = parsed.success ? (parsed.data.error?.message ?? parsed.data.message ?? parsed.data.detail) : undefined;
-  return (typeof said === 'string' ? said : body).trim().slice(0, 500);
+  const message = parsed.success
+    ? (parsed.data.error?.message ?? parsed.data.message ?? parsed.data.detail)
+    : undefined;
+  return (typeof message === 'string' ? message : body).trim().slice(0, 500);
 }
 
 const errorReply = z.object({
@@ -466,7 +486,7 @@ const errorReply = z.object({
   detail: z.unknown().optional(),
 });
 
-/** Undefined for anything that is not JSON. */
+/** Parses JSON. Undefined for anything else. */
 export function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text) as unknown;

@@ -1,6 +1,6 @@
 /**
- * Images and clips of a prompt as vLLM is sent them. They are in the size in which the policy sees them, so that vLLM's own processor only cuts
- * them up. It makes as many tokens of each as it finds right, which are compared with ours.
+ * Uploads images and clips of a prompt to vLLM at the policy's size, so that vLLM's processor does not resize them.
+ * vLLM computes its own number of tokens for each, which is compared with ours.
  */
 import { DataError, EndpointError, must } from '../../../core/errors.js';
 import { encodePng } from '../../../core/images/image.js';
@@ -10,7 +10,7 @@ import type { VisionConfig } from '../../../compute/nets/vision/config.js';
 import { ImageDigests } from '../tokens/batch.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 
-/** The sizes of a model that are needed to send it images. */
+/** Sizes of a model that uploads depend on. */
 export type VisionSizes = Pick<
   VisionConfig,
   | 'image_token_id'
@@ -21,14 +21,14 @@ export type VisionSizes = Pick<
   | 'tokens_per_second'
 >;
 
-/** A prompt as it is sent. */
+/** A prompt in the form of a request. */
 export interface SentPrompt {
-  /** With one token for each image. */
+  /** Contains one token for each image. */
   readonly ids: readonly number[];
   readonly parts: readonly ContentPart[];
 }
 
-/** Flag by which vLLM takes every frame of a clip, instead of two a second. */
+/** The flag that makes vLLM read every frame of a clip instead of two per second. */
 export const EVERY_FRAME = '{"video": {"fps": 30}}';
 const MAX_FRAMES_PER_SECOND = 30;
 
@@ -36,26 +36,26 @@ export class ImageUploads {
   readonly #parts = new WeakMap<VisionInput, Promise<ContentPart>>();
   readonly #digests = new ImageDigests();
 
-  constructor(private readonly eyes: VisionSizes) {}
+  constructor(private readonly sizes: VisionSizes) {}
 
-  /** Raises DataError for a clip whose tokens vLLM would see at other times than the trainer. */
+  /** Raises DataError for a clip whose tokens would get other times in vLLM than in the trainer. */
   async sent({ ids, images = [] }: TokenPrompt): Promise<SentPrompt> {
     const parts: ContentPart[] = [];
     for (const image of images) {
       this.#requireTimes(image);
-      const known = this.#parts.get(image) ?? partOf(image, this.eyes);
+      const known = this.#parts.get(image) ?? partOf(image, this.sizes);
       this.#parts.set(image, known);
       parts.push(await known);
     }
     return { ids: this.#collapsed(ids, images), parts };
   }
 
-  /** SHA-256 of all that the policy sees of the images. Null if there are none. */
+  /** SHA-256 of everything that the policy sees of the images. Null without images. */
   digestOf(prompt: TokenPrompt): string | null {
     return this.#digests.of(prompt);
   }
 
-  /** Raises EndpointError, naming the image, where the server read another prompt than the trainer. */
+  /** Raises EndpointError, with the image, if the server read another prompt than the trainer. */
   requireSame({ ids, images = [] }: TokenPrompt, found: readonly number[], url: string): void {
     if (found.length === ids.length && found.every((id, i) => id === ids[i])) return;
     const [ours, theirs] = [this.#runs(ids), this.#runs(found)];
@@ -70,7 +70,7 @@ export class ImageUploads {
     });
   }
 
-  /** The numbers of tokens of images that follow each other with others between them. */
+  /** Lengths of runs of image tokens that other tokens separate. */
   #runs(ids: readonly number[]): number[] {
     const runs: number[] = [];
     ids.forEach((id, i) => {
@@ -82,7 +82,7 @@ export class ImageUploads {
   }
 
   #stands(id: number): boolean {
-    return id === this.eyes.image_token_id || id === this.eyes.video_token_id;
+    return id === this.sizes.image_token_id || id === this.sizes.video_token_id;
   }
 
   #collapsed(ids: readonly number[], images: readonly VisionInput[]): number[] {
@@ -90,19 +90,20 @@ export class ImageUploads {
     let next = 0;
     for (let i = 0; i < ids.length; i++) {
       out.push(ids[i]);
-      if (this.#stands(ids[i])) i += tokensOf(must(images[next++], 'an image').grid, this.eyes) - 1;
+      if (this.#stands(ids[i])) i += tokensOf(must(images[next++], 'an image').grid, this.sizes) - 1;
     }
     return out;
   }
 
   /**
-   * Words behind a clip begin after its last moment in vLLM, and after the larger of its sides in the trainer: these are the same unless it lasts for
-   * long. vLLM also rounds times at another place.
+   * Raises DataError if text after a clip would get other positions.
+   * vLLM continues after the clip's last moment, the trainer after the longer side of a frame. These agree unless the
+   * clip is long. vLLM also rounds times at another point.
    */
   #requireTimes(image: VisionInput): void {
     const { kind, grid, secondsPerStep } = image;
     if (kind === 'image') return;
-    const { tokens_per_second: perSecond, temporal_patch_size, spatial_merge_size: merge } = this.eyes;
+    const { tokens_per_second: perSecond, temporal_patch_size, spatial_merge_size: merge } = this.sizes;
     const ours = (step: number): number =>
       perSecond === null ? step : Math.trunc(Math.fround(step * Math.fround(perSecond * secondsPerStep)));
     const theirs = (step: number): number =>
@@ -147,16 +148,17 @@ async function partOf(
   const url = (type: string, bytes: Uint8Array): string =>
     `data:${type};base64,${Buffer.from(bytes).toString('base64')}`;
   if (kind === 'image') return { type: 'image_url', url: url('image/png', files[0]) };
-  // A clip without a length is one whose times do not count.
+  // A clip without a duration is one whose times do not count.
   const file = aviOf(files, frames[0], secondsPerStep > 0 ? secondsPerStep / depth : 1);
   return { type: 'video_url', url: url('video/avi', file) };
 }
 
-/** The largest number in the header's fraction of a second. */
-const MOST = 2 ** 31 - 1;
+/** Largest numerator and denominator in the header. */
+const MAX_INT = 2 ** 31 - 1;
 
 /**
- * Frames as PNG files of one size, `secondsPerFrame` apart, as one file. The time is stored as the nearest fraction of whole numbers below 2^31.
+ * Combines PNG frames of equal size, `secondsPerFrame` apart, into an AVI file. The time is stored as the nearest
+ * fraction of integers below 2^31.
  */
 export function aviOf(
   frames: readonly Uint8Array[],
@@ -167,7 +169,7 @@ export function aviOf(
   const largest = Math.max(...frames.map(({ length }) => length));
   const format = fourcc('MPNG');
   const main = numbers(
-    ...[Math.min(MOST, Math.round(1e6 * secondsPerFrame)), 0, 0, HAS_INDEX, frames.length, 0, 1, largest],
+    ...[Math.min(MAX_INT, Math.round(1e6 * secondsPerFrame)), 0, 0, HAS_INDEX, frames.length, 0, 1, largest],
     ...[width, height, 0, 0, 0, 0],
   );
   const stream = Buffer.concat([
@@ -195,7 +197,7 @@ export function aviOf(
 
 const HAS_INDEX = 0x10;
 const KEY_FRAME = 0x10;
-/** Of the first stream, compressed. */
+/** The chunk id of a compressed frame of the first stream. */
 const FRAME = '00dc';
 
 function fourcc(text: string): Buffer {
@@ -214,7 +216,7 @@ function shorts(...values: readonly number[]): Buffer {
   return out;
 }
 
-/** Begins at even places. */
+/** A chunk, padded to an even length. */
 function chunk(name: string, content: Uint8Array): Buffer {
   return Buffer.concat([fourcc(name), numbers(content.length), content, Buffer.alloc(content.length % 2)]);
 }
@@ -223,7 +225,7 @@ function list(kind: string, chunks: readonly Buffer[]): Buffer {
   return chunk('LIST', Buffer.concat([fourcc(kind), ...chunks]));
 }
 
-/** The last continued fraction of a positive number whose parts are small enough. */
+/** The last continued fraction of a positive number with small enough numerator and denominator. */
 export function fractionOf(value: number): [numerator: number, denominator: number] {
   let [before, now] = [
     [0, 1],
@@ -232,9 +234,9 @@ export function fractionOf(value: number): [numerator: number, denominator: numb
   for (let rest = value; ;) {
     const whole = Math.floor(rest);
     const next = [whole * now[0] + before[0], whole * now[1] + before[1]];
-    if (next[0] > MOST || next[1] > MOST) break;
+    if (next[0] > MAX_INT || next[1] > MAX_INT) break;
     [before, now] = [now, next];
-    // A double tells about 15 digits: what is left beyond them is of its rounding.
+    // A double has about 15 significant digits. The rest is rounding error.
     if (Math.abs(now[0] / now[1] - value) <= 1e-15 * value) break;
     rest = 1 / (rest - whole);
   }

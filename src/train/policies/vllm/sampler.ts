@@ -1,6 +1,7 @@
 /**
- * Answers sampled by vLLM. Each answer has its own request and seed, so that it does not depend on other requests. Answers are stored before they are
- * used, and found again under the same weights: a resumed run therefore stays the same, though a server gives no such guarantee.
+ * Samples answers with vLLM. Each answer has its own request and seed, so that it does not depend on other requests.
+ * Answers are stored before use and reused under the same weights. A resumed run therefore stays the same, although the
+ * server does not guarantee it.
  */
 import { createHash } from 'node:crypto';
 import { lineForm, type RemoteExchange } from '../../../core/remote/exchange.js';
@@ -22,12 +23,12 @@ import type { WeightsLoader, ServedAs } from './weights_loader.js';
 
 /** A server's answer to one request. */
 export interface SampledAnswer extends RemoteExchange {
-  /** The name of the episode. */
+  /** The episode's key. */
   readonly key: string;
   /** SHA-256 of the weights, the prompt with its images, and the sampling options. */
   readonly requestHash: string;
   readonly ids: readonly number[];
-  /** Null if the server's log-probabilities are not those of the distribution that training sees. */
+  /** Null if the server's log-probabilities are not of the distribution that training uses. */
   readonly logProbs: readonly number[] | null;
   readonly finished: boolean;
 }
@@ -45,17 +46,17 @@ export interface VllmSamplerOptions<P extends TokenPrompt = TokenPrompt> extends
   readonly client: VllmClient;
   readonly loader: WeightsLoader;
   readonly format: TokenFormat<P>;
-  /** Rows of the model's vocabulary. */
+  /** Number of rows of the model's vocabulary. */
   readonly vocabulary: number;
-  /** The longest sequence of prompt and answer. */
+  /** Maximum length of prompt and answer together. */
   readonly contextSize: number;
-  /** Whether training takes a token's log-probability over its own part of the vocabulary only, which the server does not. */
+  /** Whether training computes a token's log-probability over its own part of the vocabulary. The server does not. */
   readonly separateVocabularies: boolean;
   /** Whether only tokens that the format allows are sampled. */
   readonly constrained: boolean;
   readonly mode: LogProbsMode;
-  /** Of a vision-language model. Null for one that does not. */
-  readonly eyes: VisionSizes | null;
+  /** Sizes of the vision encoder. Null without one. */
+  readonly vision: VisionSizes | null;
   readonly group: Pick<ProcessGroup, 'rank' | 'broadcast' | 'barrier'>;
 }
 
@@ -66,26 +67,26 @@ interface Loaded {
   readonly digest: string;
 }
 
-/** As vLLM's flag names our logits processor. */
+/** The value of vLLM's flag for our logits processor. */
 export const RULES_PROCESSOR = 'editrl_rules:Rules';
 
-/** Time that a run may still spend on cleaning up at its end. */
+/** Milliseconds for cleaning up at the end of a run. */
 const TIDY_MS = 5000;
-/** A server that loses its weights this often during one request cannot keep them. */
+/** Limit on how often a server may lose its weights during one request. */
 const MAX_RELOADS = 5;
 
 export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteSampler<P> {
   #loaded: Loaded | null = null;
-  /** Under way after the server has been restarted. */
+  /** In progress after a restart of the server. */
   #reloading: Promise<void> | null = null;
-  /** How often that has come to its end. */
+  /** Number of completed reloads. */
   #reloads = 0;
   readonly #replay: Replay<SampledAnswer>;
   readonly #uploads: ImageUploads | null;
 
   constructor(private readonly options: VllmSamplerOptions<P>) {
     this.#replay = new Replay(options);
-    this.#uploads = options.eyes === null ? null : new ImageUploads(options.eyes);
+    this.#uploads = options.vision === null ? null : new ImageUploads(options.vision);
   }
 
   async publish({ steps, of, files }: PublishedWeights): Promise<void> {
@@ -96,7 +97,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const { loader, group } = this.options;
     const digest = digestOf(made);
     const next = { name: loader.nameOf(version, digest), version, digest };
-    // No process may still sample under weights that are replaced.
+    // No process may still sample under the weights that are replaced.
     await group.barrier();
     await runOnRankZero(group, () =>
       this.#replay.within(async (deadline) => {
@@ -110,13 +111,13 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
   async sample(request: SampleRequest<TokenRequest<P>, TokenSampling>): Promise<TokenAnswer[][]> {
     const { prompts, answersPerPrompt, random } = request;
     const key = must(request.key, 'the name of an answer that is sampled elsewhere');
-    const asked = prompts.flatMap(({ tokens }, p) =>
+    const requests = prompts.flatMap(({ tokens }, p) =>
       Array.from({ length: answersPerPrompt }, (_, g) => (over: AbortSignal) => {
         const seed = random(p, g).uint32();
         return this.#answer(key(p, g), tokens, seed, request.how, over);
       }),
     );
-    const answers = await this.#replay.all(asked);
+    const answers = await this.#replay.all(requests);
     return prompts.map((_, p) => answers.slice(p * answersPerPrompt, (p + 1) * answersPerPrompt));
   }
 
@@ -129,7 +130,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     const loaded = this.#loaded;
     this.#loaded = null;
     if (loaded !== null && group.rank === 0) {
-      // A server that is gone has dropped them too, and the run then ended for another reason.
+      // A server that is gone has dropped its weights, and the run has ended for another reason.
       const brief = new Deadline(clock, TIDY_MS);
       await loader.remove(loaded.name, brief).catch((error: unknown) => {
         if (!(error instanceof EndpointError)) throw error;
@@ -154,15 +155,15 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
       logprobs: 0,
     };
     const rules = (this.options.constrained ? format.rules?.(prompt) : null) ?? null;
-    const seen = this.#uploads?.digestOf(prompt) ?? null;
+    const imageDigest = this.#uploads?.digestOf(prompt) ?? null;
     const named = [
       loaded.digest,
       { prompt: prompt.ids, ...sampling },
-      ...(seen === null ? [] : [seen]),
+      ...(imageDigest === null ? [] : [imageDigest]),
       ...(rules === null ? [] : [rules]),
     ];
     const requestHash = createHash('sha256').update(JSON.stringify(named)).digest('hex');
-    const ask = (within: Deadline) => this.#asked({ prompt, rules, sampling }, loaded.name, how, within);
+    const ask = (within: Deadline) => this.#request({ prompt, rules, sampling }, loaded.name, how, within);
     const [{ ids, logProbs, finished }] = await this.#replay.answers([key], requestHash, ask, over);
     return {
       ids: Int32Array.from(ids),
@@ -171,7 +172,7 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     };
   }
 
-  async #asked(
+  async #request(
     question: Question & { readonly prompt: P },
     name: string,
     how: TokenSampling,
@@ -190,12 +191,13 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     // Nine digits represent a float32 exactly.
     return {
       ids,
-      logProbs: question.rules === null && this.#tells(how) ? logProbs.map((x) => Number(x.toPrecision(9))) : null,
+      logProbs:
+        question.rules === null && this.#hasTrainedLogProbs(how) ? logProbs.map((x) => Number(x.toPrecision(9))) : null,
       finished,
     };
   }
 
-  /** Raises EndpointError for an answer that does not keep to its format, of a server that does not know the rules. */
+  /** Raises EndpointError for an answer that violates its format, from a server that lacks our logits processor. */
   #requireAllowed(prompt: P, ids: readonly number[]): void {
     const state = this.options.format.start(prompt);
     ids.forEach((id, at) => {
@@ -215,14 +217,16 @@ export class VllmSampler<P extends TokenPrompt = TokenPrompt> implements RemoteS
     });
   }
 
-  /** Whether its log-probabilities are those of the temperature-scaled, untruncated distribution that training sees. */
-  #tells({ temperature, topP, topK, logProbTemperature }: TokenSampling): boolean {
+  /**
+   * Whether the server's log-probabilities are of the temperature-scaled, untruncated distribution that training uses.
+   */
+  #hasTrainedLogProbs({ temperature, topP, topK, logProbTemperature }: TokenSampling): boolean {
     const { mode, separateVocabularies } = this.options;
     if (separateVocabularies || topP !== 1 || topK !== -1 || temperature !== logProbTemperature) return false;
     return mode === 'processed' || (mode === 'raw' && temperature === 1);
   }
 
-  /** Asks again if the server has lost the weights in a restart. */
+  /** Reloads the weights and retries if a restart of the server has lost them. */
   async #complete(question: Question, name: string, deadline: Deadline): Promise<Completion> {
     const { client, loader } = this.options;
     for (let reloads = 0; reloads <= MAX_RELOADS; reloads++) {
@@ -260,14 +264,16 @@ function digestOf(files: CheckpointFiles): string {
 
 export interface Question {
   readonly prompt: TokenPrompt;
-  /** What its tokens have to keep to. Null for nothing. */
+  /** Rules for its tokens. Null for none. */
   readonly rules: WrittenRules | null;
   readonly sampling: Omit<CompletionRequest, 'model' | 'prompt'>;
 }
 
 /**
- * One answer. Null where the server does not have these weights (any more). `mail` is null for a model that does not see. Raises EndpointError as the
- * client does, and where the server reads another prompt than it was sent; DataError for images that it would see otherwise than the trainer.
+ * Samples one answer. Null if the server does not have these weights (any more). `uploads` is null for a model without
+ * vision.
+ * Raises the EndpointErrors of the client, EndpointError if the server read another prompt, and DataError for images
+ * that it would see differently from the trainer.
  */
 export async function askUnder(
   client: VllmClient,
@@ -290,7 +296,7 @@ export async function askUnder(
   return generated;
 }
 
-/** A salt may have 128 characters, and no path. */
+/** A salt may have 128 characters and must not contain a path. */
 function saltOf(name: string): string {
   return createHash('sha256').update(name).digest('hex');
 }

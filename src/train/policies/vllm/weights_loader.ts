@@ -1,4 +1,4 @@
-/** Weights on a vLLM server: one version after the other, in a folder that it sees, as adapters or as whole models. */
+/** Loads versions of weights onto a vLLM server through a shared folder, as adapters or as whole models. */
 import { closeSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Deadline } from '../../../core/clock.js';
@@ -8,21 +8,24 @@ import { EndpointError } from '../../../core/errors.js';
 import { SHARE_FOLDER, type VllmClient, type VllmReply, messageOf } from './client.js';
 import { createHash } from 'node:crypto';
 
-/** How a request names the weights. */
+/** How a request selects the weights. */
 export interface ServedAs {
   readonly model: string;
-  /** The name that the server says to have sampled under. Null where `model` alone names the weights. */
+  /** The version that the server reports. Null if `model` alone identifies the weights. */
   readonly version: string | null;
 }
 
 export interface WeightsLoader {
-  /** Removes what an earlier attempt left, here and on the server. */
+  /** Removes weights of an earlier attempt, locally and on the server. */
   clear(within: Deadline): Promise<void>;
-  /** The name of weights by their version and the SHA-256 of their files. */
+  /** The name of weights with this version and with files of this SHA-256. */
   nameOf(version: string, digest: string): string;
-  /** Writes a folder and has the server load it. Raises RunError when the disk refuses, EndpointError when the server does. */
+  /**
+   * Writes a folder and loads it on the server. Raises RunError when the disk refuses, EndpointError when the server
+   * does.
+   */
   add(name: string, files: CheckpointFiles, within: Deadline): Promise<void>;
-  /** Call again after the server has lost them in a restart. */
+  /** Call again after the server has lost the weights in a restart. */
   load(name: string, within: Deadline): Promise<void>;
   remove(name: string, within: Deadline): Promise<void>;
   servedAs(name: string): ServedAs;
@@ -33,7 +36,7 @@ export function pathOnServer(seenAs: string, name: string): string {
   return `${seenAs.replace(/\/+$/, '')}/${name}`;
 }
 
-/** Writes a folder that is complete as soon as it has its name. Raises RunError when the disk refuses. */
+/** Writes a folder, which gets its final name once it is complete. Raises RunError when the disk refuses. */
 export function writeFolder(folder: string, files: CheckpointFiles): void {
   const unfinished = `${folder}.partial`;
   try {
@@ -48,7 +51,7 @@ export function writeFolder(folder: string, files: CheckpointFiles): void {
   }
 }
 
-/** Piece by piece: all weights of a model may be more than a buffer holds. */
+/** Writes in pieces, because all weights of a model may exceed the size of a buffer. */
 function writeContent(path: string, content: CheckpointContent): void {
   const pieces =
     typeof content === 'string' ? [Buffer.from(content)] : content instanceof Uint8Array ? [content] : content;
@@ -65,18 +68,18 @@ function writeContent(path: string, content: CheckpointContent): void {
 
 export interface AdapterLoaderOptions {
   readonly client: VllmClient;
-  /** Where they are written, and the path of that folder on the server. */
+  /** The folder, and its path on the server. */
   readonly folder: string;
   readonly seenAs: string;
-  /** Prefix of the names of all attempts at the run, which no other run on the same server uses. */
+  /** Prefix of the names of all attempts at the run. Other runs on the server use other prefixes. */
   readonly own: string;
-  /** Prefix of their names, the same on all ranks; begins with `own`. */
+  /** Prefix of this attempt's names, equal on all ranks. Begins with `own`. */
   readonly prefix: string;
-  /** The rank that the server has to be started for. */
+  /** The rank that the server must support. */
   readonly rank: number;
 }
 
-/** One adapter folder and one name for each version of the weights. Only the latest is kept. */
+/** Loads one adapter folder with one name per version of the weights. Keeps only the latest. */
 export class AdapterLoader implements WeightsLoader {
   constructor(private readonly options: AdapterLoaderOptions) {}
 
@@ -105,7 +108,7 @@ export class AdapterLoader implements WeightsLoader {
     const path = pathOnServer(seenAs, name);
     const reply = await client.load(name, path, within);
     if (reply.status === 200) return;
-    // Names are not used twice: either an earlier request got through but its reply did not, or another rank was first.
+    // Each name is used once. So either the reply to an earlier request was lost, or another rank was first.
     if (/already been loaded/.test(messageOf(reply.body))) return;
     throw this.#refused(reply, path);
   }
@@ -115,7 +118,7 @@ export class AdapterLoader implements WeightsLoader {
     rmSync(join(this.options.folder, name), { recursive: true, force: true });
   }
 
-  /** A restarted server that does not have it counts as having unloaded it. */
+  /** Unloads an adapter. A restarted server without it counts as success. */
   async #unload(name: string, within: Deadline): Promise<void> {
     const { client } = this.options;
     const { status, body } = await client.unload(name, within);
@@ -128,58 +131,62 @@ export class AdapterLoader implements WeightsLoader {
 
   #refused({ status, body }: VllmReply, path: string): EndpointError {
     const { client, rank } = this.options;
-    const said = messageOf(body);
-    const found = remedies.find(([matches]) => matches(status, said));
-    return new EndpointError(`vLLM does not load the adapter at ${path}: status ${status}: ${said}`, {
+    const message = messageOf(body);
+    const found = remedies.find(([matches]) => matches(status, message));
+    return new EndpointError(`vLLM does not load the adapter at ${path}: status ${status}: ${message}`, {
       where: client.url,
       next: found === undefined ? 'Read the vLLM log.' : found[1](rank),
     });
   }
 }
 
-type Matches = (status: number, said: string) => boolean;
+type Matches = (status: number, message: string) => boolean;
 
 const remedies: readonly (readonly [Matches, (rank: number) => string])[] = [
   [
-    (status, said) => status === 404 && !/adapter/i.test(said),
+    (status, message) => status === 404 && !/adapter/i.test(message),
     () => 'Start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment, and with --enable-lora.',
   ],
-  [(_status, said) => /no adapter found|no such file/i.test(said), () => SHARE_FOLDER],
-  [(_status, said) => /max_lora_rank/.test(said), (rank) => `Start vLLM with --max-lora-rank of at least ${rank}.`],
-  [(_status, said) => /enable.lora|lora is not enabled/i.test(said), () => 'Start vLLM with --enable-lora.'],
+  [(_status, message) => /no adapter found|no such file/i.test(message), () => SHARE_FOLDER],
+  [
+    (_status, message) => /max_lora_rank/.test(message),
+    (rank) => `Start vLLM with --max-lora-rank of at least ${rank}.`,
+  ],
+  [(_status, message) => /enable.lora|lora is not enabled/i.test(message), () => 'Start vLLM with --enable-lora.'],
 ];
 
 export interface ModelLoaderOptions {
   readonly client: VllmClient;
-  /** Where they are written, and the path of that folder on the server. */
+  /** The folder, and its path on the server. */
   readonly folder: string;
   readonly seenAs: string;
-  /** Prefix of their names, different in each attempt. */
+  /** Prefix of the names, different in each attempt. */
   readonly prefix: string;
-  /** What the server calls its model. */
+  /** The server's name of its model. */
   readonly model: string;
 }
 
-/** Digits of a digest in a name. */
+/** Number of digits of a digest in a name. */
 const DIGITS = 12;
-/** The name of weights that are being replaced. */
+/** The version of weights that are being replaced. */
 const REPLACED = 'editrl-replaced';
 /** The digest of a parameter that the server stores in another form. */
 const OF_NOTHING = createHash('sha256').digest('hex');
-/** Parameters that no training makes 0: weights of norms may be offsets from 1, and biases often begin as 0. */
+/** Parameters that training never sets to 0. Norm weights may be offsets from 1, and biases often begin at 0. */
 const NEVER_ZERO = /^(?!.*(?:norm|ln_)).*\.weight$/;
 
 /**
- * A folder of all weights for each version, from which the server reads its weights again. Only the latest is kept. Answers name the version that they
- * were sampled under, so that a server which has restarted, and samples from the original model, is noticed.
+ * Writes a folder with all weights for each version and reloads the server from it. Keeps only the latest.
+ * Answers report the version under which they were sampled. This detects a restarted server that samples from the
+ * original model.
  */
 export class ModelLoader implements WeightsLoader {
-  /** Digests of the server's parameters where all of them are 0. */
+  /** Digests of the server's parameters when all of them are 0. */
   #zeroed: ReadonlyMap<string, string> | null = null;
 
   constructor(private readonly options: ModelLoaderOptions) {}
 
-  /** A server that an earlier attempt left paused goes on. */
+  /** Resumes a server that an earlier attempt left paused. */
   async clear(within: Deadline): Promise<void> {
     await this.options.client.resume(within);
     rmSync(this.options.folder, { recursive: true, force: true });
@@ -210,7 +217,7 @@ export class ModelLoader implements WeightsLoader {
       this.#requireRead(await client.checksums(within), path);
       await client.nameWeights(name, within);
     } catch (error) {
-      // What went wrong is told, whatever becomes of the server.
+      // The original error is raised, whatever happens to the server.
       await client.resume(within).catch(() => undefined);
       throw error;
     }
@@ -221,19 +228,21 @@ export class ModelLoader implements WeightsLoader {
     rmSync(join(this.options.folder, name), { recursive: true, force: true });
   }
 
-  /** Weights that are still 0 were not read. Raises EndpointError for such, and where there is nothing to tell by. */
+  /** Raises EndpointError if weights are still 0, because they were not read, and if no weights can be compared. */
   #requireRead(found: ReadonlyMap<string, string>, path: string): void {
-    const looked = [...(this.#zeroed ?? [])].filter(([name, digest]) => NEVER_ZERO.test(name) && digest !== OF_NOTHING);
-    if (looked.length === 0) {
+    const compared = [...(this.#zeroed ?? [])].filter(
+      ([name, digest]) => NEVER_ZERO.test(name) && digest !== OF_NOTHING,
+    );
+    if (compared.length === 0) {
       throw new EndpointError('vLLM reports no digests of its weights, so editrl cannot verify that it reloaded them', {
         where: this.options.client.url,
         next: 'Train an adapter (policy.lora), or sample in this process (rollout.engine: null).',
       });
     }
-    const unread = looked.filter(([name, digest]) => found.get(name) === digest).map(([name]) => name);
+    const unread = compared.filter(([name, digest]) => found.get(name) === digest).map(([name]) => name);
     if (unread.length === 0) return;
     throw new EndpointError(
-      `vLLM reports that it reloaded its weights, but ${unread.length} of ${looked.length} did not change: ${unread.slice(0, 3).join(', ')}`,
+      `vLLM reports that it reloaded its weights, but ${unread.length} of ${compared.length} did not change: ${unread.slice(0, 3).join(', ')}`,
       {
         where: this.options.client.url,
         next: `Check in the vLLM log which weights it did not load from ${path}, and restart it. Its weights are 0 now.`,

@@ -34,7 +34,7 @@ async function probed(stub: StubTinker, reduction: Reduction | null = null, samp
       connection,
       session,
       concurrency: 4,
-      asked: (work) => work(within(60_000)),
+      withDeadline: (work) => work(within(60_000)),
       format,
       reduction,
       samplesAhead,

@@ -104,7 +104,7 @@ describe.skipIf(skyrlEnvironment === undefined)(`SkyRL on a CPU${REASON}`, () =>
       connection,
       session,
       concurrency: 4,
-      asked,
+      withDeadline: asked,
       format,
       reduction: null,
       samplesAhead: false,

@@ -159,9 +159,9 @@ describe('a refusal', () => {
     ['/load_weights', 404, 'Checkpoint not found', 'checkpoint_gone'],
     ['/optim_step', 404, 'Model not found', 'model_gone'],
     ['/optim_step', 400, 'bad', 'refused'],
-  ])('of %s with %i %s is %s', (operation, status, said, kind) => {
-    const error = replyError({ operation, status, said }, 'http://x');
+  ])('of %s with %i %s is %s', (operation, status, message, kind) => {
+    const error = replyError({ operation, status, message }, 'http://x');
     expect(error.kind).toBe(kind);
-    expect(error.message).toContain(said);
+    expect(error.message).toContain(message);
   });
 });

@@ -37,7 +37,7 @@ export function openBlocks(
   };
   const sampler = new VllmSampler<Emu3Prompt>({
     ...{ client, loader, format, vocabulary: space.size, contextSize: 60, separateVocabularies: true, constrained },
-    ...{ mode: 'processed', eyes: null, store, keep: async () => undefined, group: soloGroup(), concurrency: 8 },
+    ...{ mode: 'processed', vision: null, store, keep: async () => undefined, group: soloGroup(), concurrency: 8 },
     ...{ maxWaitMs: 60_000, stop: new AbortController().signal, close: () => client.close(), clock: systemClock },
   });
   const sample = async (answersPerPrompt: number): Promise<TokenAnswer[][]> => {

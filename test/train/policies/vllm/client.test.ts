@@ -98,7 +98,7 @@ describe('an answer', () => {
   it('lists models and tells its version', async () => {
     expect(await client.models(within(60))).toEqual([{ id: base, parent: null, max_model_len: 4096 }]);
     expect(await client.version(within(60))).toBe('0.11.0');
-    expect(await client.look(within(60))).toBeNull();
+    expect(await client.whyNotReady(within(60))).toBeNull();
   });
 });
 

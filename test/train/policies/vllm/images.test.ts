@@ -48,7 +48,7 @@ async function started(seen: Partial<StubEyes> = {}, store = new MemoryAnswers()
     ...{
       mode: 'processed',
       constrained: false,
-      eyes: small,
+      vision: small,
       store,
       keep: async () => undefined,
       group: soloGroup(),

@@ -127,7 +127,7 @@ export function sampledPolicy(stub: Pick<StubVllm, 'url'>, options: SampledOptio
     separateVocabularies: false,
     mode: options.mode ?? 'processed',
     constrained: false,
-    eyes: sees ? eyes : null,
+    vision: sees ? eyes : null,
     store,
     keep: async () => undefined,
     group: soloGroup(),
