@@ -28,6 +28,16 @@ const askedOfSd3 = (index: number): FlowRequest => ({
   },
 });
 
+/** FLUX.2, whose blocks share their modulation, and a prompt with a source for it. */
+const flux2 = join(import.meta.dirname, '../../../compute/nets/flow/fixtures/flux2');
+const askedOfFlux2 = (index: number): FlowRequest => ({
+  flow: {
+    ...{ rows: 2, columns: 3, pooled: null, imageFeatures: null, context: new Float32Array(0) },
+    text: numbers(`text ${index}`, 4 * 10),
+    kept: { shown: numbers(`source ${index}`, 6 * 6), painted: new Float32Array(6 * 6).fill(1) },
+  },
+});
+
 /** The loss and the gradients of answers that the model without checkpoints gave. */
 async function learnt(model: FlowModel, prompt: (index: number) => FlowRequest, gradientCheckpointing: boolean) {
   const answers = await sampled(open(model, false), model, { prompts: 2, answers: 2, asked: prompt });
@@ -64,6 +74,7 @@ it.each([
   },
   { name: 'Qwen-Image', model: () => smallFlow('all', 1, { ...ofQwen, ...deeper }), prompt: asked },
   { name: 'Stable Diffusion 3', model: () => loadFlow(sd3, whole), prompt: askedOfSd3 },
+  { name: 'FLUX.2', model: () => loadFlow(flux2, whole), prompt: askedOfFlux2 },
 ])('learns the same: $name', async ({ model, prompt }) => {
   const kept = await learnt(model(), prompt, false);
   const again = await learnt(model(), prompt, true);
