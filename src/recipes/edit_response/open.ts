@@ -17,7 +17,8 @@ import {
   sampleVisionEdits,
   writeImageEdit,
   firstImageToken,
-  requireSingleImage,
+  judgedAlone,
+  requireSources,
   type VisionEditTask,
   type VisionEditSource,
   type SingleImage,
@@ -32,8 +33,6 @@ import type { EditResponseSettings } from './settings.js';
 import { ResponseTask } from './task.js';
 import { imageSize } from '../../core/images/image.js';
 import { sourcesOf } from '../../data/image_edits.js';
-import { chosenTerms, SHOWN_ALL, showsOne } from '../../rewards/score/choice.js';
-import { measuredReward } from '../../rewards/schema/reward.js';
 
 /** Access to the hidden states of the policy's text. */
 interface Reading {
@@ -199,8 +198,8 @@ export function checkSources(
   settings: EditResponseSettings,
   { onlyOne }: Pick<Drawing, 'onlyOne'>,
 ): void {
-  const one = onlyOne ?? unnamed(settings, imageName) ?? judged(settings);
-  if (one !== null) requireSingleImage(words.rowsUsed, one);
+  const one = onlyOne ?? unnamed(settings, imageName) ?? judgedAlone(settings);
+  if (one !== null) requireSources(words.rowsUsed, { ...one, most: 1 });
 }
 
 /**
@@ -213,14 +212,5 @@ function unnamed({ prompt, environment }: EditResponseSettings, name: readonly n
   return {
     why: 'images have no names in the prompt, which suits plain Qwen-Image-Edit with its single image',
     next: 'Remove such rows, or use Qwen-Image-Edit-2509 or -2511 with prompt.variables.add_vision_id and environment.picture_names set to true.',
-  };
-}
-
-function judged(settings: EditResponseSettings): SingleImage | null {
-  const blind = chosenTerms(measuredReward(settings)).find((term) => showsOne(term, settings.reward));
-  if (blind === undefined) return null;
-  return {
-    why: `reward '${blind.name}' shows the judge only one`,
-    next: SHOWN_ALL,
   };
 }

@@ -12,6 +12,7 @@ import {
   editOf,
   firstImageToken,
   openVisionEditTask,
+  type SingleImage,
   type VisionEditSource,
   type VisionEditTask,
   type VisionEditSettings,
@@ -33,6 +34,8 @@ export interface ReadInstruction {
 export interface Instructions {
   /** Width of a token. */
   readonly width: number;
+  /** Why an instruction can be about one image only. Null if it can be about several. */
+  readonly onlyOne: SingleImage | null;
   /** Raises CheckpointError, naming `where`, for a model that expects another kind of text. */
   requireFit(config: FlowTransformerConfig, where: string): void;
   /** Raises DataError for a row that cannot be read. */
@@ -59,6 +62,8 @@ function wordsOf({ data: { tiny } }: Pick<ImageEditorSettings, 'data'>): WordEnc
 }
 
 class TextOfEncoder implements Instructions {
+  readonly onlyOne = null;
+
   constructor(
     private readonly encoder: PromptEncoder,
     private readonly name: string,
@@ -114,6 +119,15 @@ export class StatesOfReader implements Instructions {
 
   get width(): number {
     return this.reader.model.config.hidden_size;
+  }
+
+  /** Qwen-Image-Edit-2509 and -2511 expect a name before each image. The first Qwen-Image-Edit has one image without a name. */
+  get onlyOne(): SingleImage | null {
+    if (this.task.imageName.length > 0 || !this.task.words.settings.prompt.chat) return null;
+    return {
+      why: 'images have no names in the prompt, which suits the first Qwen-Image-Edit with its single image',
+      next: 'Remove such rows, or use Qwen-Image-Edit-2509 or -2511 with prompt.variables.add_vision_id set to true.',
+    };
   }
 
   requireFit(config: FlowTransformerConfig, where: string): void {

@@ -41,6 +41,7 @@ import { editColumns } from '../shared/words/settings.js';
 import { comparedQuestion } from '../shared/words/task.js';
 import { openInstructions, type Instructions } from './instructions.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
+import { checkSources } from './sources.js';
 import { EditorTask, type EditorParts, type EditorPrompt } from './task.js';
 
 async function open(settings: ImageEditorSettings, context: TrainingContext): Promise<Training> {
@@ -100,6 +101,7 @@ async function openEditorTask(
   const sourceInput = sourceInputOf(config, codec, where);
   instructions.requireFit(config, where);
   const parts = { data, images: new ImageFiles(), instructions, codec, config, sourceInput };
+  await checkSources(settings, parts);
   return { task: new EditorTask(settings, parts), data, config };
 }
 

@@ -4,6 +4,7 @@ import { DataError } from '../../core/errors.js';
 import { encodePng, type RgbImage } from '../../core/images/image.js';
 import type { Planes } from '../../core/images/planes.js';
 import type { Datasets, NamedSource, TrainingOrder } from '../../data/datasets.js';
+import { sourcesOf } from '../../data/image_edits.js';
 import type { SamplePlace } from '../../data/sampler.js';
 import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import type { RecordedEpisode } from '../../run/episodes.js';
@@ -11,15 +12,18 @@ import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { type FlowAnswer, pack, unpack } from '../../train/policies/flow/batch.js';
 import { editCondition, type SourceInput } from '../../train/policies/flow/editor.js';
 import { takesGuidance } from '../../train/policies/flow/rows.js';
+import type { JudgeItem } from '../../rewards/score/types.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import { asRecorded, recordedLatents, type LabeledImages, type ImagePrompt } from '../shared/flow/answers.js';
-import { requireSingleImage, type VisionEditSource, type ImageFiles } from '../shared/images/edits.js';
+import type { VisionEditSource, ImageFiles } from '../shared/images/edits.js';
 import { fittedTo } from '../shared/images/fit.js';
 import type { Instructions } from './instructions.js';
 import type { ImageEditorSettings } from './settings.js';
 
 export interface EditorPrompt extends ImagePrompt {
   readonly source: RgbImage;
+  /** Further images that the model reads, in order. */
+  readonly beside: readonly RgbImage[];
   /** The labeled image. Null if there is none. */
   readonly target: RgbImage | null;
   /** Size of the latents. */
@@ -41,27 +45,28 @@ export interface EditorParts {
 /** Prompts are cached up to this many bytes, so that small datasets are read and encoded once. */
 const KEPT_BYTES = 2 ** 29;
 
-function bytesOf({ source, flow, size }: EditorPrompt): number {
-  const latents = size.channels * size.width * size.height;
-  return 2 * source.data.length + 4 * (flow.text.length + flow.context.length + 2 * latents);
+function bytesOf({ source, beside, flow, size }: EditorPrompt): number {
+  const { text, without, context, kept, further = [] } = flow;
+  const images = beside.reduce((sum, { data }) => sum + data.length, 2 * source.data.length);
+  const shown = further.reduce((sum, one) => sum + one.shown.length, 2 * (kept?.shown.length ?? 0));
+  const target = size.channels * size.width * size.height;
+  return images + 4 * (text.length + (without?.text.length ?? 0) + context.length + shown + target);
+}
+
+/** The further images for a judge. */
+function besideOf({ beside }: Pick<EditorPrompt, 'beside'>): Partial<Pick<JudgeItem, 'beside'>> {
+  return beside.length === 0 ? {} : { beside };
 }
 
 export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages<EditorPrompt, VisionEditSource> {
   readonly validation: readonly PromptSource<EditorPrompt>[];
   readonly #kept = new LRUCache<string, EditorPrompt>({ maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
 
-  /** Raises DataError for rows of several images. */
   constructor(
     readonly settings: ImageEditorSettings,
     private readonly parts: EditorParts,
   ) {
     const { data } = parts;
-    const { prompts } = settings.validation;
-    const read = new Map([
-      ...data.train.map((source) => [source, source.length] as const),
-      ...data.validation.map((source) => [source, Math.min(source.length, prompts)] as const),
-    ]);
-    requireSingleImage(read, { why: 'image_editor takes one', next: 'Remove such rows.' });
     this.validation = data.prompts((source, index) => this.promptAt(source, index));
   }
 
@@ -97,11 +102,12 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     return Promise.all(
       chunk.map(async ({ prompt, answers, keys }) => {
         const { instruction, source, target, size, response } = prompt;
+        const beside = besideOf(prompt);
         const kept = answers.map(({ latents }) => asRecorded(latents));
         const edited = await codec.decode(kept.map(({ latents }) => unpack(latents, size, sourceInput.patch)));
         return answers.map(({ finished }, i): Rendered => ({
-          item: { key: keys[i], instruction, source, truth: target, edited: edited[i], finished },
-          record: kept[i].record,
+          item: { key: keys[i], instruction, source, ...beside, truth: target, edited: edited[i], finished },
+          record: { ...kept[i].record, ...(beside.beside === undefined ? {} : { beside: beside.beside.length }) },
           caption: response === null ? instruction : `${instruction} → ${response}`,
         }));
       }),
@@ -113,8 +119,8 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     return { latents: recordedLatents(episode), actions: [], logProbs: new Float32Array(0), finished };
   }
 
-  async labels({ target }: EditorPrompt): Promise<{ truth: RgbImage | null }> {
-    return { truth: target };
+  async labels(prompt: EditorPrompt): Promise<Partial<Pick<JudgeItem, 'beside'>> & Pick<JudgeItem, 'truth'>> {
+    return { ...besideOf(prompt), truth: prompt.target };
   }
 
   async dispose(): Promise<void> {
@@ -126,9 +132,12 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     const { images, codec, sourceInput, config, instructions } = this.parts;
     const edit = from.edits.read(index);
     const { id, instruction, where } = edit;
-    const source = this.#fitted(await images.read(edit.source, where), edit.source, where);
+    const files = await Promise.all(
+      sourcesOf(edit).map(async (path) => this.#fitted(await images.read(path, where), path, where)),
+    );
+    const [source, ...beside] = files;
     const target = edit.target === null ? null : await this.#target(edit.target, source, where);
-    const [shown] = await codec.encode([source]);
+    const [shown, ...further] = await codec.encode(files);
     const { text, blank, response } = await instructions.read(from, index, this.#asksBlank);
     let wanted: Promise<Float32Array> | null = null;
     return {
@@ -136,10 +145,11 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
       instruction,
       sourcePng: () => encodePng(source),
       source,
+      beside,
       target,
       size: { channels: shown.channels, width: shown.width, height: shown.height },
       response,
-      flow: editCondition(text, [shown], sourceInput, config, blank),
+      flow: editCondition(text, [shown, ...further], sourceInput, config, blank),
       wanted: () => (wanted ??= this.#latents(target, where)),
     };
   }

@@ -144,9 +144,10 @@ interface Traits {
   /** Whether a second image can follow the first as further tokens: Stable Diffusion 3 has no positions for one. */
   readonly second: boolean;
   /**
-   * Whether more images can follow the second one: Qwen-Image-Edit-2509 and -2511 and FLUX.2 were trained with several.
+   * Most source images of an edit: Qwen-Image-Edit-2509 and -2511 were trained with up to three, FLUX.2-klein with up to
+   * four.
    */
-  readonly several: boolean;
+  readonly sources: number;
   /** Whether linear layers have biases. */
   readonly biases: boolean;
   /** The function between feed-forward layers: GELU, or SwiGLU, whose first layer has a gate beside the values. */
@@ -154,10 +155,10 @@ interface Traits {
 }
 
 const traits: Readonly<Record<FlowArchitecture, Traits>> = {
-  flux: { style: true, second: true, several: false, biases: true, activation: 'gelu' },
-  flux2: { style: false, second: true, several: true, biases: false, activation: 'swiglu' },
-  qwen_image: { style: true, second: true, several: true, biases: true, activation: 'gelu' },
-  sd3: { style: false, second: false, several: false, biases: true, activation: 'gelu' },
+  flux: { style: true, second: true, sources: 1, biases: true, activation: 'gelu' },
+  flux2: { style: false, second: true, sources: 4, biases: false, activation: 'swiglu' },
+  qwen_image: { style: true, second: true, sources: 3, biases: true, activation: 'gelu' },
+  sd3: { style: false, second: false, sources: 1, biases: true, activation: 'gelu' },
 };
 
 /** The same transformer with another IP-Adapter. */
@@ -249,8 +250,13 @@ export function takesSecond({ architecture }: FlowTransformerConfig): boolean {
   return traits[architecture].second;
 }
 
-export function takesSeveral({ architecture }: FlowTransformerConfig): boolean {
-  return traits[architecture].several;
+/** Most source images that a model of this architecture was trained with. */
+export function mostSources({ architecture }: FlowTransformerConfig): number {
+  return traits[architecture].sources;
+}
+
+export function takesSeveral(config: FlowTransformerConfig): boolean {
+  return mostSources(config) > 1;
 }
 
 const size = z.int().positive();

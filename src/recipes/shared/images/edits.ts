@@ -26,6 +26,8 @@ import { imageEditData, imageEditVocabulary } from '../../../data/tiny/image_edi
 import { tinyVocabulary } from '../../../data/tiny/edits.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import type { WantedEdit } from '../../recipe.js';
+import { measuredReward } from '../../../rewards/schema/reward.js';
+import { chosenTerms, SHOWN_ALL, showsOne } from '../../../rewards/score/choice.js';
 import { openVisionInputs, type VisionInputs } from './vision.js';
 import { openWords, bareWords, visionWords } from '../words/vocabulary.js';
 import {
@@ -168,8 +170,16 @@ export interface SingleImage {
   readonly next: string;
 }
 
-/** Raises DataError for the first row with several source images among the rows that a run uses. */
-export function requireSingleImage(rowsUsed: ReadonlyMap<VisionEditSource, number>, { why, next }: SingleImage): void {
+/** The same for rows of at most so many. */
+export interface SourceLimit extends SingleImage {
+  readonly most: number;
+}
+
+/** Raises DataError for the first row with more source images than the limit among the rows that a run uses. */
+export function requireSources(
+  rowsUsed: ReadonlyMap<VisionEditSource, number>,
+  { most, why, next }: SourceLimit,
+): void {
   let [rows, several] = [0, 0];
   let first: { readonly images: number; readonly where: string } | null = null;
   for (const [{ edits }, length] of rowsUsed) {
@@ -177,16 +187,23 @@ export function requireSingleImage(rowsUsed: ReadonlyMap<VisionEditSource, numbe
       const edit = edits.read(index);
       const images = sourcesOf(edit).length;
       rows += 1;
-      if (images === 1) continue;
+      if (images <= most) continue;
       several += 1;
       first ??= { images, where: edit.where };
     }
   }
   if (first === null) return;
-  throw new DataError(`${several} of ${rows} rows have several source images (this one has ${first.images}); ${why}`, {
+  const found = most === 1 ? 'several' : `more than ${most}`;
+  throw new DataError(`${several} of ${rows} rows have ${found} source images (this one has ${first.images}); ${why}`, {
     where: first.where,
     next,
   });
+}
+
+/** The reason if a reward of a run shows its judge only one source image. Null if none does. */
+export function judgedAlone(settings: Parameters<typeof measuredReward>[0]): SingleImage | null {
+  const blind = chosenTerms(measuredReward(settings)).find((term) => showsOne(term, settings.reward));
+  return blind === undefined ? null : { why: `reward '${blind.name}' shows the judge only one`, next: SHOWN_ALL };
 }
 
 /** Maximum number of source images among the rows that a run uses. 1 without rows. */
