@@ -75,15 +75,6 @@ describe('the task of image_editor', () => {
     expect(await task.prompt(2)).toBe(prompt);
   });
 
-  it('refuses rows of several images', async () => {
-    const rows = join(dir, 'several.jsonl');
-    writeFileSync(join(dir, 'one.png'), plain(32, 32, [1, 2, 3]));
-    writeFileSync(rows, JSON.stringify({ source: ['one.png', 'one.png'], instruction: 'x', response: 'y' }));
-    await expect(open({}, { ...base.data, train: [{ path: rows }] })).rejects.toThrow(
-      /^1 of \d+ rows have several source images \(this one has 2\); image_editor takes one$/,
-    );
-  });
-
   it('draws from its records what was judged', async () => {
     const task = await open();
     const prompt = await task.prompt(1);
