@@ -31,6 +31,7 @@ local folder = std.extVar('APP__DATA_DIR') + '/qwen-image-edit';
     // The area of 384 * 384 pixels in whole tokens of 28 * 28.
     pixels: { image: { min_pixels: 392 * 392, max_pixels: 392 * 392 } },
     model_context_size: 2048,
+    engine: { dtype: 'float16' },
   },
   prompt: {
     // The system message that the transformer was trained with, to the letter.

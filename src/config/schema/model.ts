@@ -236,9 +236,18 @@ export const frozenEngine = section(
   }),
 ).prefault({});
 
+/** The engine of a frozen language model. */
+export const readingEngine = section(
+  'The engine that computes the model.',
+  z.strictObject({
+    ...engineFields,
+    dtype: result(`Storage format of the model's matrices: ${HALF_STORED}`, stored),
+  }),
+).prefault({});
+
 /** `device`: the index of a GPU among those visible to its process, set by a launcher that places the parts of a run. */
 export type EngineSettings = z.output<
-  typeof engine | typeof decoderEngine | typeof flowEngine | typeof frozenEngine
+  typeof engine | typeof decoderEngine | typeof flowEngine | typeof frozenEngine | typeof readingEngine
 > & {
   readonly device?: number;
 };

@@ -113,7 +113,7 @@ export class StatesOfReader implements Instructions {
     const asking = { model, init: null, tokenizer: null, pixels, model_context_size, assistant_prefill: '' };
     const task = await openVisionEditTask({ ...settings, rollout: NOTHING_WRITTEN, policy: asking }, resolveRun);
     if (readsResponse) await task.words.checkPrompts();
-    const read = loadPolicy(modelFolder(model, resolveRun), task.words.format, null, NOTHING_TRAINS);
+    const read = loadPolicy(modelFolder(model, resolveRun), task.words.format, null, NOTHING_TRAINS, engine.dtype);
     return new StatesOfReader(task, new Reader(read, { session: sessionOptions(engine) }), readsResponse);
   }
 

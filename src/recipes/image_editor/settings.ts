@@ -10,8 +10,9 @@ import { flowAlgorithm } from '../../config/schema/algorithm.js';
 import { imageEditData } from '../../config/schema/seen_data.js';
 import { editorReads, maxEditedPixels } from '../../config/schema/editor.js';
 import { idleWhere, result, section } from '../../core/schema/mark.js';
+import type { ImageSize } from '../../data/image_files.js';
 import { flowInitDescription, flowInitFields } from '../../config/schema/image_model.js';
-import { engine, flowEngine, lora, neededModel, optionalModel } from '../../config/schema/model.js';
+import { flowEngine, lora, neededModel, optionalModel, readingEngine } from '../../config/schema/model.js';
 import { taskField, trainedFields } from '../../config/schema/run.js';
 import {
   problem,
@@ -27,7 +28,6 @@ import { flowRollout, flowValidation } from '../../config/schema/training.js';
 import { flowPolicyRules } from '../shared/flow/rules.js';
 import { finalDropout, flowPolicyLearner, freshFlowShape, reductionOf } from '../shared/flow/settings.js';
 import {
-  decoderParameters,
   flowAdapterParameters,
   flowModelParameters,
   frozenBytes,
@@ -86,7 +86,7 @@ const reader = section(
     told: editorReads,
     pixels,
     model_context_size,
-    engine,
+    engine: readingEngine,
   }),
 );
 
@@ -201,7 +201,7 @@ const ASSUMED_TEXT = 512;
 /** Words of an instruction of the tiny world. */
 export const TINY_WORDS = 8;
 
-/** The tokens of an edit: those of the edited image, of the source if it is further tokens, and of the text. */
+/** The tokens of an edit: those of the edited image, of its sources if they are further tokens, and of the text. */
 function sizesOf(
   { data, policy, reader }: ImageEditorSettings,
   { patch, mediaBeside = false }: FlowModelShape,
@@ -209,26 +209,35 @@ function sizesOf(
   sizes?: DataSizes,
 ): { readonly tokens: number; readonly around: number } {
   const { vae, text_encoder: words } = policy.parts;
-  const pixels = Math.min(policy.max_pixels ?? Infinity, mostPixels(data, sizes));
+  const rows = pixelsOfRows(data, policy.max_pixels ?? Infinity, sizes);
+  const drawn = rows.map(([edited, ...further]) =>
+    mediaBeside ? edited : further.reduce((sum, pixels) => sum + pixels, 2 * edited),
+  );
   const text = reader === null ? (words === null ? TINY_WORDS : ASSUMED_TEXT) : reader.model_context_size;
-  const read = reader === null ? null : shapeOf(reader.model);
   return {
-    tokens: ((mediaBeside ? 1 : 2) * pixels) / patch ** 2 + text,
+    tokens: Math.max(...drawn) / patch ** 2 + text,
     around:
-      frozenBytes(vae, shapeOf, pixels) +
+      frozenBytes(vae, shapeOf, Math.max(...rows.flat())) +
       frozenWordsBytes(words, shapeOf, policy.engine.dtype) +
-      (read === null || 'kind' in read ? 0 : 4 * decoderParameters(read)),
+      (reader === null ? 0 : frozenWordsBytes(reader.model, shapeOf, reader.engine.dtype)),
   };
 }
 
-/** Pixels of the largest source image. */
-function mostPixels({ tiny, train, validation, columns }: ImageEditorSettings['data'], sizes?: DataSizes): number {
-  if (tiny !== null) return (tiny.grid * tiny.cell) ** 2;
-  const rows = [...train, ...validation].flatMap(
-    ({ path, media }) => sizes?.shown({ path, media, column: columns.source }) ?? [],
-  );
-  const found = rows.flatMap(([first]) => (first === null || first === undefined ? [] : [first.width * first.height]));
-  return found.length === 0 ? ASSUMED_PIXELS : Math.max(...found);
+/** Pixels of the source images of each row, as they are edited. One row if no image can be read yet. */
+function pixelsOfRows(
+  { tiny, train, validation, columns }: ImageEditorSettings['data'],
+  most: number,
+  sizes?: DataSizes,
+): readonly (readonly [number, ...number[]])[] {
+  if (tiny !== null) return [[(tiny.grid * tiny.cell) ** 2]];
+  const pixels = (size: ImageSize | null): number =>
+    Math.min(most, size === null ? ASSUMED_PIXELS : size.width * size.height);
+  const rows = [...train, ...validation]
+    .flatMap(({ path, media }) => sizes?.shown({ path, media, column: columns.source }) ?? [])
+    .flatMap(([first, ...further]) =>
+      first === undefined ? [] : [[pixels(first), ...further.map(pixels)] as [number, ...number[]]],
+    );
+  return rows.length === 0 ? [[pixels(null)]] : rows;
 }
 
 /** Width of the hidden states of a model that does not exist yet. */

@@ -155,14 +155,14 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
   }
 
   /**
-   * Whether guidance is measured from the states of a blank instruction, as diffusers' pipelines do. A model that this program trained with a share of
-   * edits without words learned zeros instead.
+   * Whether guidance starts from a blank instruction, as in diffusers' pipelines. Supervised training then replaces its share of instructions by the
+   * same. A model that this program trained with zeros in their place goes on with zeros.
    */
   get #asksBlank(): boolean {
     const { config } = this.parts;
     const { algorithm, rollout } = this.settings;
-    const guided = algorithm.type !== 'sft' && rollout.guidance_scale !== null;
-    return guided && !takesGuidance(config) && config.condition_dropout === null;
+    if (config.condition_dropout !== null || takesGuidance(config)) return false;
+    return rollout.guidance_scale !== null || (algorithm.type === 'sft' && algorithm.sft.condition_dropout > 0);
   }
 
   /** The labeled image in the size of the source as it is edited. Raises DataError if they have different sizes to begin with. */

@@ -9,6 +9,7 @@ import { encodePng } from '../../../src/core/images/image.js';
 import { imageEditor } from '../../../src/recipes/image_editor/open.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
 import type { EditorTask } from '../../../src/recipes/image_editor/task.js';
+import { unconditional } from '../../../src/train/policies/flow/rows.js';
 import { sampledIn } from '../../../src/recipes/shared/flow/rewards.js';
 import { plain } from '../../data/image_files.js';
 import { testFolders } from '../../support/folder.js';
@@ -25,7 +26,7 @@ const SMALL = `{
   policy+: { lora+: { rank: 2, alpha: 4 }, engine: { provider: 'cpu', threads: 1, dtype: 'float32' } },
 }`;
 const READS_SMALL = `{
-  reader+: { pixels: { image: { min_pixels: 64, max_pixels: 65536 } }, engine: { provider: 'cpu', threads: 1 } },
+  reader+: { pixels: { image: { min_pixels: 64, max_pixels: 65536 } }, engine: { provider: 'cpu', threads: 1, dtype: 'float32' } },
   reward+: { mode: null, terms: [{ name: 'align_quality', weight: 1 }] },
 }`;
 /** What a small pipeline needs in place of the real one, and the file of what diffusers computes with it. */
@@ -187,6 +188,16 @@ describe('Qwen-Image-Edit-2511 as the policy of image_editor', () => {
       [64, 24],
     ]);
     expect(drawn.record).toMatchObject({ beside: 2 });
+  });
+
+  it('learns a share of labeled edits under a blank instruction instead of zeros', async () => {
+    const dir = dataWith('qwen_image_edit', [{ ...qwenRow(1), target: '../qwen-image-edit/source.0.png' }]);
+    const supervised = "{ algorithm: { type: 'sft', sft: { batch_size: 1, condition_dropout: 0.5 } } }";
+    const settings = await settingsOf('qwen_image_edit', dir, `${supervised} + { rollout+: { guidance_scale: null } }`);
+    const { flow } = await (await taskOf(settings)).prompt(0);
+    const bare = unconditional(flow);
+    expect(bare.text.some((x) => x !== 0)).toBe(true);
+    expect(bare.textTokens).toBeLessThan(flow.textTokens ?? 0);
   });
 
   it.each([
