@@ -11,22 +11,23 @@ export interface AdvantageOptions extends Pick<AdvantageSettings, 'scope' | 'sca
 
 /** An episode's advantage is one number for all of its actions. */
 export interface GroupAdvantages {
-  /** Per episode. Null if it carries no loss: unscored, or in a dropped group. */
+  /** Per episode. Null if the episode carries no loss because it is unscored or its group was dropped. */
   readonly advantages: readonly (number | null)[];
   readonly dropped: boolean;
   readonly zeroSpread: boolean;
 }
 
-/** The part that a group's outcomes decide by themselves. */
+/** The part that depends on a group's own outcomes only. */
 export type Spread = Pick<GroupAdvantages, 'dropped' | 'zeroSpread'>;
 
-/** Rewards of a group's episodes. Null for an unscored one, which counts nowhere. */
+/** Rewards of a group's episodes. Null for unscored episodes, which are ignored. */
 type GroupRewards = readonly (number | null)[];
 
 /**
- * factor (r - mean) / (std + eps), clipped, with standard deviations over the population. The mean is over the scope: the group (EARL; Shao et al.,
- * 2024) or all episodes of the iteration (PPO). `scale` names the divisor: the deviation over the scope, over all episodes of the iteration, or none. A
- * group with fewer than two scored episodes to compare is dropped.
+ * factor (r - mean) / (std + eps), clipped, with population standard deviations.
+ * The mean is over the scope: the group (EARL; Shao et al., 2024) or all episodes of the iteration (PPO). `scale`
+ * chooses the divisor: the deviation over the scope, over all episodes of the iteration, or none. A group with fewer
+ * than two scored episodes is dropped.
  */
 export function groupAdvantages(
   groups: readonly GroupRewards[],
@@ -60,11 +61,13 @@ function clipped(value: number, limit: number | null): number {
   return limit === null ? value : Math.max(-limit, Math.min(limit, value));
 }
 
-/** The advantages of a run, as configured. */
+/** Computes a run's advantages according to its settings. */
 export class AdvantageRule {
   constructor(private readonly settings: Pick<GrpoSettings, 'advantage' | 'reward_scale' | 'drop_zero_spread'>) {}
 
-  /** A group by itself: `zeroSpread` if its scored rewards are exactly equal, `dropped` if fewer than two are scored. */
+  /**
+   * A group by itself: `zeroSpread` if its scored rewards are exactly equal, `dropped` if fewer than two are scored.
+   */
   readonly spread = (outcomes: readonly Outcome[]): Spread =>
     groupAdvantages([outcomes.map(rewardOf)], { ...this.settings.advantage, scope: 'group', factor: 1 })[0];
 
@@ -79,7 +82,7 @@ export class AdvantageRule {
   }
 }
 
-/** Treats a group without spread as dropped. */
+/** Drops a group with zero variance. */
 function withoutZeroSpread(group: GroupAdvantages): GroupAdvantages {
   return group.zeroSpread ? { ...group, advantages: group.advantages.map(() => null), dropped: true } : group;
 }

@@ -1,20 +1,26 @@
-/** Samples and scores the answers of the next iteration while one trains, with the weights that this one started with. */
+/**
+ * Samples and scores the next iteration's answers during training, with the weights from the start of the current
+ * iteration.
+ */
 import type { Policy } from './policies/policy.js';
 import { Stopwatch } from './grpo_metrics.js';
 
 export interface AheadOptions<Drawn, Made> {
-  /** The last iteration that is sampled ahead. Absent: none. */
+  /** The last iteration that is sampled ahead. Absent if none is. */
   readonly until?: number;
   readonly policy: Pick<Policy<never, never, never>, 'steps'>;
   readonly draw: (iteration: number) => Promise<Drawn>;
-  /** Decides what samples before it first waits: publishes the weights of now. */
+  /**
+   * Collects an iteration's answers. It publishes the current weights before it first waits, so they are the ones that
+   * sample.
+   */
   readonly collect: (iteration: number, drawn: Drawn, watch: Stopwatch) => Promise<Made>;
 }
 
 interface Taken<Drawn, Made> {
   readonly drawn: Drawn;
   readonly made: Made;
-  /** Optimizer steps since the answers were sampled. Null if they were not sampled ahead. */
+  /** Number of optimizer steps since the answers were sampled. Null if they were not sampled ahead. */
   readonly behind: number | null;
 }
 
@@ -28,7 +34,10 @@ export class SampledAhead<Drawn, Made> {
 
   constructor(private readonly options: AheadOptions<Drawn, Made>) {}
 
-  /** The iteration's answers. Begins with those of the next one, whose error is raised by the step that needs them. */
+  /**
+   * Returns the iteration's answers and begins the next iteration's. An error in the latter is raised by the step that
+   * needs them.
+   */
   async take(iteration: number, watch: Stopwatch): Promise<Taken<Drawn, Made>> {
     const next = this.#next;
     this.#next = null;
@@ -44,7 +53,7 @@ export class SampledAhead<Drawn, Made> {
     return taken;
   }
 
-  /** Resolves once nothing is sampled any more. */
+  /** Resolves once sampling has ended. */
   async settled(): Promise<void> {
     await this.#next?.made.catch(() => undefined);
   }

@@ -3,19 +3,21 @@
  *
  *   s = exp(mean over the trained actions of log p - log p_old)
  *
- * takes the place of each action's own ratio. By every action's log-probability s has the derivative s / n, so at the weights of now the gradient is
- * that of a loss that is linear in log-probabilities: what `reinforce` computes with the advantages given here. No graph has to join the actions of
- * an answer, and a remote trainer needs no such loss. Pure functions.
+ * This ratio replaces the ratio of each action. Its derivative with respect to each of the n log-probabilities is s /
+ * n.
+ * So at the current weights, the gradient equals that of a loss that is linear in log-probabilities: `reinforce` with
+ * the advantages computed here. No graph has to join an answer's actions, and a remote trainer needs no such loss. Pure
+ * functions.
  */
 import type { Advantages, TrainGroup, Statistics, Target } from './policies/policy.js';
 
 export interface AnswerRatio {
   readonly surrogate: 'ppo' | 'cispo';
-  /** Ratios beyond 1 - low and 1 + high are clipped. Null clips nothing. */
+  /** Limits of the ratio, 1 - low and 1 + high. Null disables clipping. */
   readonly clip: { readonly low: number; readonly high: number } | null;
 }
 
-/** The ratio of an answer, over the actions whose weight is not 0. 1 without any. */
+/** The ratio of an answer, over the actions with a weight other than 0. 1 if there are none. */
 export function answerRatioOf(weights: Float32Array, now: Statistics, old: Statistics): number {
   let [sum, count] = [0, 0];
   weights.forEach((weight, t) => {
@@ -26,7 +28,9 @@ export function answerRatioOf(weights: Float32Array, now: Statistics, old: Stati
   return count === 0 ? 1 : Math.exp(sum / count);
 }
 
-/** An action's gain, and the factor of its log-probability in the gradient, for the ratio s of its answer and its advantage. */
+/**
+ * An action's gain and the factor of its log-probability in the gradient, for its answer's ratio s and its advantage.
+ */
 function gainAt(s: number, advantage: number, { surrogate, clip }: AnswerRatio): { gain: number; factor: number } {
   const whole = s * advantage;
   if (clip === null) return { gain: whole, factor: whole };
@@ -38,16 +42,19 @@ function gainAt(s: number, advantage: number, { surrogate, clip }: AnswerRatio):
   return clipped < whole ? { gain: clipped, factor: 0 } : { gain: whole, factor: whole };
 }
 
-/** Lessons whose linear loss has the gradient of the answers' ratios. */
+/** Groups whose linear loss has the gradient of the answers' ratios. */
 export interface RatioGroups<P, A> {
   readonly trainGroups: readonly TrainGroup<P, A>[];
   /** The loss without KL: -sum_a w_a gain_a. */
   readonly loss: number;
-  /** What the linear loss is without KL: -sum_a w_a A'_a log p_a, with the advantages A' of `groups`. */
+  /** The linear loss without KL: -sum_a w_a A'_a log p_a, with the advantages A' in `trainGroups`. */
   readonly linear: number;
 }
 
-/** `now` are the statistics of the groups' answers under the weights of now. Every target must have old ones. */
+/**
+ * Replaces the groups' advantages. `now` contains statistics of the answers under the current weights. Every target
+ * needs old statistics.
+ */
 export function withAnswerRatios<P, A>(
   trainGroups: readonly TrainGroup<P, A>[],
   now: readonly (readonly Statistics[])[],

@@ -1,6 +1,8 @@
 /**
- * An iteration's episodes: from prompts to outcomes, for training and for held-out evaluation, their exchange between ranks, and their records. Each rank
- * samples answers to its share of the prompts chunk by chunk. A finished chunk is rendered and judged while the next one is sampled.
+ * Collects an iteration's episodes from prompts to outcomes, for training and held-out evaluation. Gathers them over
+ * ranks and records them.
+ * Each rank samples answers to its share of the prompts in chunks. A finished chunk is rendered and judged while the
+ * next one is sampled.
  */
 import { must } from '../core/errors.js';
 import { measureAnswer, type AnswerStatistics } from './observers/hack_statistics.js';
@@ -27,15 +29,15 @@ export interface Collector<P extends Prompt, A extends Answer, H> {
   readonly group: ProcessGroup;
 }
 
-/** A request. Prompts are numbered over all ranks, and every rank knows them all. */
+/** A request. Prompts are numbered over all ranks, and every rank has all of them. */
 export interface CollectRequest<P, H> extends Pick<
   SampleRequest<P, H>,
   'prompts' | 'answersPerPrompt' | 'how' | 'weights'
 > {
-  /** The largest number of prompts whose answers are sampled together. Answers do not depend on it. */
+  /** Maximum number of prompts whose answers are sampled together. Answers do not depend on it. */
   readonly chunk: number;
   readonly random: (prompt: number, answer: number) => RandomStream;
-  /** The name of an episode. */
+  /** The key of an episode. */
   readonly key: (prompt: number, answer: number) => string;
 }
 
@@ -48,7 +50,10 @@ export interface Collected<A> {
   readonly outcomes: readonly (readonly Outcome[])[];
 }
 
-/** Raises the first failure of sampling, rendering or scoring, after everything that was started has ended. */
+/**
+ * Collects one round. After everything that was started has ended, raises the first failure of sampling, rendering or
+ * scoring.
+ */
 export async function collect<P extends Prompt, A extends Answer, H>(
   collector: Collector<P, A, H>,
   request: CollectRequest<P, H>,
@@ -59,8 +64,8 @@ export async function collect<P extends Prompt, A extends Answer, H>(
 }
 
 /**
- * Does the same in rounds, all under the weights of the first: `further` says what is asked next, from this rank's share of a round; no
- * prompts end it. Prompts are numbered through all rounds.
+ * Collects in rounds, all with the weights of the first round. `further` returns the next prompts, given this rank's
+ * share of a round. An empty list ends it. Prompts are numbered through all rounds.
  */
 export async function collectRounds<P extends Prompt, A extends Answer, H>(
   collector: Collector<P, A, H>,
@@ -145,7 +150,7 @@ export interface RecordedArtifact {
   readonly key: string;
   readonly record: Rendered['record'];
   readonly edited: RgbImage | null;
-  /** The labeled result, which a prompt's first answer carries for all of its answers. */
+  /** The labeled result. The first answer to a prompt carries it for all answers to the prompt. */
   readonly truth: RgbImage | null;
   readonly statistics: AnswerStatistics;
 }
@@ -155,17 +160,18 @@ export interface TrainBatch<P, A> {
   readonly iteration: number;
   readonly groups: readonly Group<P, A>[];
   readonly outcomes: readonly (readonly Outcome[])[];
-  /** The artifact of each answer. Null on every rank but 0, which records them. */
+  /** The artifact of each answer. Null on all ranks except 0, which records them. */
   readonly kept: readonly (readonly RecordedArtifact[])[] | null;
-  /** Per group the place of its sample. Null if it follows from the iteration and the group's number. */
+  /** The place of each group's sample. Null if it follows from the iteration and the group's number. */
   readonly places: readonly (SamplePlace | null)[];
-  /** Groups of each round. */
+  /** Number of groups in each round. */
   readonly rounds: readonly number[];
 }
 
 /**
- * Every rank's answers and outcomes in the order of the prompts, round by round, on every rank, with only an outline of other ranks' answers; and their
- * artifacts, with images if these are kept, on rank 0.
+ * Gathers every rank's answers and outcomes on every rank, in the order of the prompts, round by round. Other ranks'
+ * answers are outlines.
+ * Rank 0 also gets the artifacts, with images if these are kept.
  */
 export async function gatherEpisodes<A>(
   group: ProcessGroup,
@@ -191,7 +197,7 @@ export async function gatherEpisodes<A>(
   };
 }
 
-/** From rounds by rank to the ranks' shares, round by round. */
+/** Reorders rounds by rank into ranks by round. */
 function inOrder<T, R>(
   ranks: readonly (readonly T[])[],
   share: (one: T, rank: number, round: number) => readonly R[],
@@ -199,7 +205,7 @@ function inOrder<T, R>(
   return ranks[0].flatMap((_, round) => ranks.flatMap((one, rank) => share(one[round], rank, round)));
 }
 
-/** The fields of an episode's line that training and held-out evaluation share. */
+/** The fields of an episode's line in training and held-out evaluation. */
 export function episodeLine(
   { id, instruction }: Prompt,
   { finished }: Pick<Answer, 'finished'>,
@@ -209,7 +215,10 @@ export function episodeLine(
   return { key, sample: id, instruction, finished, ...record, outcome };
 }
 
-/** Writes one line per episode. Also the images if `withImages`, else the answers' records hold what is needed to make them again. */
+/**
+ * Writes one line per episode, and the images if `withImages`. Otherwise, the answers' records contain everything
+ * needed to make the images again.
+ */
 export async function recordEpisodes<P extends Prompt, A extends Answer>(
   paths: RunPaths,
   { iteration, groups, outcomes, kept, places }: TrainBatch<P, A>,

@@ -5,7 +5,7 @@ import type { Capabilities } from './policies/policy.js';
 
 /** The capabilities that a run requires of its policy. */
 export interface PolicyRequirements {
-  /** The loss that it learns by. Absent if it has none. */
+  /** The loss that it learns with. Absent if it has none. */
   readonly loss?: LossSpec;
   /** Whether held-out evaluation uses the moving average of the weights. */
   readonly average?: boolean;
@@ -13,7 +13,7 @@ export interface PolicyRequirements {
   readonly hiddenStates?: boolean;
 }
 
-/** For each loss, the settings that require it, and those that would use another one. */
+/** For each loss: the settings that require it, and settings that would use another loss. */
 const LOSSES: Readonly<Record<LossName, { readonly cause: string; readonly instead: string | null }>> = {
   likelihood: { cause: "algorithm.type 'sft'", instead: null },
   reinforce: {
@@ -28,7 +28,7 @@ const LOSSES: Readonly<Record<LossName, { readonly cause: string; readonly inste
   nft: { cause: "algorithm.surrogate 'nft'", instead: "set algorithm.surrogate to 'ppo'" },
 };
 
-/** Raises ConfigError for the first demand that is not met. */
+/** Raises ConfigError for the first unsupported requirement. */
 export function requireCapabilities(
   can: Capabilities,
   { loss, average = false, hiddenStates = false }: PolicyRequirements,

@@ -1,4 +1,4 @@
-/** The services of a run that recipes build trainings from, and the record of its datasets. */
+/** The services of a run from which recipes build trainings, and the record of its datasets. */
 import { belowFolder } from '../config/hash.js';
 import type { TrainedSettings } from '../config/schema/run.js';
 import type { ModelFileOptions } from '../compute/onnx/model_file.js';
@@ -11,41 +11,41 @@ import type { RunHandle } from '../run/claim/claim.js';
 import type { RunLog } from '../run/logs.js';
 import type { Spending } from '../run/spending.js';
 
-/** Address of a server that this program started, and the credentials it expects. */
+/** Address and credentials of a server that editrl started. */
 export interface ServerAddress {
   readonly url: string;
   readonly token: string;
 }
 
-/** A training server that this program started. */
+/** A training server that editrl started. */
 export interface StartedTrainer extends ServerAddress {
-  /** Its command line without its port, which is another one at each start. */
+  /** Its command line without the port, which changes with each start. */
   readonly startedBy: readonly string[];
 }
 
 /** The services that open a training, on any rank. */
 export interface TrainingContext {
   readonly group: ProcessGroup;
-  /** The run directory, which only rank 0 owns. Null on other ranks. */
+  /** The run directory. Null on ranks other than 0, which do not own it. */
   readonly handle: RunHandle | null;
   readonly log: RunLog;
   readonly resolveRun: RunResolver;
   /** Address of the judge. Null if none is configured. */
   readonly judge: JudgeAddress | null;
-  /** The server that was started with the run to sample its answers. Absent or null if there is none. */
+  /** The sampling server that was started with the run. Absent or null if there is none. */
   readonly sampler?: ServerAddress | null;
-  /** The server that was started with the run to train its policy. Absent or null if there is none. */
+  /** The training server that was started with the run. Absent or null if there is none. */
   readonly trainer?: StartedTrainer | null;
   readonly stop: AbortSignal;
-  /** Counts what a training server is asked. Absent or null where nobody counts. */
+  /** Counts requests to a training server. Absent or null if they are not counted. */
   readonly spending?: Spending | null;
-  /** Where the reward's own models run. Default: the CPU. */
+  /** The device of the reward's own models. Default: the CPU. */
   readonly rewardSession?: ModelFileOptions;
   /** The folder of the checkpoint to continue from. */
   readonly checkpoint: string | null;
 }
 
-/** Limits of the search for held-out samples among those that are trained on: of samples that are read from files, and of those in memory. */
+/** Maximum numbers of training samples that are compared with held-out ones: read from files, and in memory. */
 const COMPARED = { files: 10_000, memory: 1_000_000, images: 4_000 };
 
 type OpenedSource = Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>;
@@ -53,14 +53,16 @@ type OpenedSource = Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>;
 /** How samples of a recipe's datasets are compared. */
 interface Comparing<S> {
   readonly at: (source: S, index: number) => ComparedSample;
-  /** Where `at` finds the words. */
+  /** Where `at` reads the words. */
   readonly kept: 'files' | 'memory';
 }
 
 /**
- * On rank 0, logs notes about how the datasets were opened, each once, and checks that the run still has the same datasets. Every rank opens the same
- * ones. `opened` are those of `data`, train before validation. Where a run begins, it looks for held-out samples among those that are trained on,
- * warns, and records how many there are. Raises DataError when a dataset is not what it was when the run's first checkpoint was begun.
+ * On rank 0, logs each note about opening the datasets once and checks that the run still has the same datasets. All
+ * ranks open the same ones.
+ * `opened` contains the sources of `data`, training before validation. A new run also looks for held-out samples in the
+ * training data, warns about them and records their number. Raises DataError when a dataset differs from the one at the
+ * start of the run's first checkpoint.
  */
 export async function recordDatasets<S extends OpenedSource>(
   { handle, log }: Pick<TrainingContext, 'handle' | 'log'>,
@@ -81,7 +83,7 @@ export async function recordDatasets<S extends OpenedSource>(
     return { name: paths[i], length, at: (index) => comparing.at(source, index) };
   });
   const training = sets.slice(0, data.train.length);
-  // A dataset that the config names twice is no surprise to anybody.
+  // A dataset that the config names for both is no surprise.
   const isAlsoTrained = (set: ComparedSet): boolean => training.some(({ name }) => name === set.name);
   const heldOut = sets.slice(data.train.length).filter((set) => !isAlsoTrained(set));
   const limits = { samples: COMPARED[comparing.kept], images: COMPARED.images };

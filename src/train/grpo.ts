@@ -1,4 +1,7 @@
-/** GRPO (Shao et al., 2024), for every policy and task: draw -> rollout -> advantage -> update, and observers of each iteration. */
+/**
+ * GRPO (Shao et al., 2024) for every policy and task: draw, rollout, advantages, update, and observers of each
+ * iteration.
+ */
 import { RandomStream } from '../core/random.js';
 import { compileSeconds, runtimeSeconds } from '../compute/onnx/session.js';
 import type { CheckpointFiles } from '../models/files.js';
@@ -18,33 +21,35 @@ import { Draws, refilling, KeptGroups } from './refill.js';
 import { readTrainerState, trainerFile } from './trainer_state.js';
 import { lossOf, update, type UpdateOptions } from './update.js';
 
-/** Observes a trained iteration. Every rank calls it with the metrics so far, and it returns further ones. */
+/** Observes a trained iteration. Every rank calls it with the metrics so far, and it returns more metrics. */
 export type Observer<P, A> = (batch: TrainBatch<P, A>, metrics: Metrics) => Metrics;
 
 export interface GrpoDeps<P extends Prompt, A extends Answer, H>
   extends Collector<P, A, H>, Omit<UpdateOptions<P, A>, 'policy'> {
   readonly algorithm: GrpoSettings;
   readonly rollout: JudgedRollout;
-  /** How an iteration's answers are sampled: a function of its number alone, so that a resumed run samples alike. */
+  /**
+   * Sampling settings of an iteration. They depend only on its number, so that a resumed run samples in the same way.
+   */
   readonly how: (iteration: number) => H;
   /** Held-out evaluation. Closing it also closes the policy, the scorer and the task. */
   readonly heldOut: HeldOut<P, A, H>;
-  /** Whether the images of an iteration are kept. */
+  /** Whether an iteration's images are kept. */
   readonly keepsImages: (iteration: number) => boolean;
   /** Called only on rank 0. */
   readonly record: (batch: TrainBatch<P, A>, advantages: readonly GroupAdvantages[]) => Promise<void>;
   readonly observers: readonly Observer<P, A>[];
-  /** The last iteration that is sampled while the one before it trains. Absent: none. */
+  /** The last iteration that is sampled while the previous one trains. Absent if none is. */
   readonly aheadUntil?: number;
 }
 
 export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Training {
   readonly #advantages: AdvantageRule;
   readonly #sampled: SampledAhead<Draws<P>, Collected<A>[]>;
-  /** Optimizer steps at the end of the last whole iteration. */
+  /** Number of optimizer steps at the end of the last complete iteration. */
   #wholeSteps: number;
 
-  /** Raises ConfigError when the policy cannot do what is required of it. */
+  /** Raises ConfigError when the policy lacks a required capability. */
   constructor(private readonly deps: GrpoDeps<P, A, H>) {
     const { policy, algorithm, heldOut, task, rollout, aheadUntil } = deps;
     const average = heldOut.weights === 'average' || deps.sampledBy === 'average';
@@ -93,7 +98,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
   }
 
   async evaluate(iteration: number): Promise<Metrics> {
-    // It would replace the weights that sample.
+    // Otherwise, evaluation would replace the weights that sample.
     await this.#sampled.settled();
     const watch = new Stopwatch();
     const metrics = await this.deps.heldOut.evaluate(iteration);
@@ -133,7 +138,7 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     await this.deps.heldOut.dispose();
   }
 
-  /** This rank's share of the answers, by rounds. */
+  /** This rank's share of the answers, by round. */
   #rollout(iteration: number, draws: Draws<P>, watch: Stopwatch): Promise<Collected<A>[]> {
     const { group, rollout, how, seed, sampledBy = 'current' } = this.deps;
     const prompts = [...draws.prompts];

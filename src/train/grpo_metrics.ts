@@ -8,7 +8,7 @@ import { answerRatioOf } from './answer_ratio.js';
 import { lacksLogProbs } from './importance.js';
 import type { GroupAdvantages } from './advantages.js';
 
-/** `reward/mean`, the mean of every part, the share that is zero by rule, and the number unscored for each reason. */
+/** `reward/mean`, the mean of every part, the share of zeros by rule, and the number of unscored answers by reason. */
 export function outcomeMetrics(outcomes: readonly Outcome[]): Record<string, number> {
   const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
   const metrics: Record<string, number> = { 'reward/mean': average(rewards) };
@@ -22,14 +22,15 @@ export function outcomeMetrics(outcomes: readonly Outcome[]): Record<string, num
   return metrics;
 }
 
-/** Whether the context cut an answer: it has neither ended nor reached `longest`, the largest number of actions in an answer. */
+/** Whether the context cut an answer: it has neither ended nor reached `longest`, the maximum number of actions. */
 export function isCutByContext({ finished, logProbs }: Answer, longest: number): boolean {
   return !finished && logProbs.length < longest;
 }
 
 /**
- * Length of the answers, how many did not end by themselves, and how many groups teach nothing or were dropped. If answers have a `longest` number of
- * actions, also how many the context cut before that.
+ * Length of the answers, the number that did not end before a limit, and the numbers of groups with zero variance and
+ * of dropped groups. If answers have a maximum number of actions, `longest`, also the number that the context cut
+ * before.
  */
 export function episodeMetrics(
   groups: readonly { readonly answers: readonly Answer[] }[],
@@ -48,7 +49,10 @@ export function episodeMetrics(
   };
 }
 
-/** The largest difference between the log-probabilities of rollout and of training, both under the weights that sampled. Null if no answer reports any. */
+/**
+ * The largest difference between log-probabilities of rollout and training under the weights that sampled. Null if no
+ * answer has log-probabilities.
+ */
 export function logProbMismatch(
   groups: readonly Group<unknown, Answer>[],
   statistics: readonly (readonly Statistics[])[],
@@ -67,19 +71,22 @@ export function logProbMismatch(
 
 type ClipSettings = Pick<GrpoSettings, 'clip_range' | 'clip_range_high' | 'ratio' | 'surrogate'>;
 
-/** Ratios from the least to the most. */
+/** A range of ratios. */
 interface Range {
   readonly least: number;
   readonly most: number;
 }
 
 /**
- * Aggregates the reports of an iteration's steps over the actions that carry the loss, with the loss's weights. The loss, the KL to the reference (in
- * nats per action) and the entropy are those of the first epoch. The ratio to the weights that sampled, the divergence from them and the number of
- * clamped KL terms are over all steps.
+ * Aggregates the reports of an iteration's steps over the actions that carry the loss, weighted like the loss.
+ * Loss, KL to the reference (in nats per action) and entropy are of the first epoch. The ratio to the weights that
+ * sampled, the divergence from them and the number of clamped KL terms cover all steps.
  */
 export class UpdateTotals {
-  /** Statistics of the first step, which are those of the policy that sampled if the first step learns from all groups in their order. */
+  /**
+   * Statistics of the first step. They belong to the weights that sampled if the first step learns from all groups in
+   * order.
+   */
   first: readonly (readonly Statistics[])[] = [];
   #losses: number[] = [];
   #weight = 0;
@@ -146,7 +153,7 @@ export class UpdateTotals {
     });
   }
 
-  /** How far actions have moved from the weights that sampled. */
+  /** Adds the actions' divergence from the weights that sampled. */
   #addMoved(weights: Float32Array, moved: Float32Array): void {
     weights.forEach((w, t) => {
       if (w === 0) return;
@@ -164,10 +171,10 @@ export class UpdateTotals {
   }
 }
 
-/** Whether each surrogate clips ratios below 1, too. */
+/** Whether each surrogate also clips ratios below 1. */
 const CLIPS_BELOW: Readonly<Record<ClipSettings['surrogate'], boolean>> = { ppo: true, cispo: false, nft: false };
 
-/** The ratios that are not clipped. Null if nothing is clipped. */
+/** The range of ratios that are not clipped. Null without clipping. */
 function unclippedRange({ clip_range: low, clip_range_high: high, surrogate }: ClipSettings): Range | null {
   const range = high ?? low;
   if (range === null) return null;
@@ -182,7 +189,7 @@ function addWeighted(total: number | null, weights: Float32Array, values: Float3
 
 export type Phase = 'rollout' | 'render' | 'judge' | 'exchange' | 'reference' | 'update';
 
-/** Adds up the seconds of phases. The rest is `other`. */
+/** Adds up the seconds of each phase. The rest is `other`. */
 export class Stopwatch {
   readonly #start = performance.now();
   readonly #seconds: Record<Phase, number> = { rollout: 0, render: 0, judge: 0, exchange: 0, reference: 0, update: 0 };
@@ -196,7 +203,7 @@ export class Stopwatch {
     }
   }
 
-  /** Seconds since it was made. */
+  /** Seconds since construction. */
   elapsed(): number {
     return (performance.now() - this.#start) / 1000;
   }

@@ -1,4 +1,7 @@
-/** Held-out evaluation: always the same prompts with the same random numbers, under each of the sampling settings, per dataset and together. */
+/**
+ * Held-out evaluation: the same prompts with the same random numbers each time, for each sampling mode, per dataset and
+ * for all datasets together.
+ */
 import type { ValidationSettings } from '../config/schema/training.js';
 import { DataError } from '../core/errors.js';
 import { decodeImage, encodePng, type RgbImage } from '../core/images/image.js';
@@ -16,7 +19,7 @@ import type { Prompt, PromptSource } from './scoring/task.js';
 import { collect, type Collector, episodeLine } from './batch.js';
 import { isCutByContext, Stopwatch } from './grpo_metrics.js';
 
-/** An episode of an evaluation: its line, and its images if they are kept. */
+/** An episode of an evaluation: its line, and its images if these are kept. */
 export interface HeldOutEpisode {
   readonly line: object;
   readonly images: EpisodeImages | null;
@@ -24,32 +27,32 @@ export interface HeldOutEpisode {
 
 export interface HeldOutDeps<P extends Prompt, A extends Answer, H> extends Collector<P, A, H> {
   readonly validation: Pick<ValidationSettings, 'prompts' | 'seed'> & Pick<RewardSettings, 'measure'>;
-  /** Sampling settings, under the names used in metrics and records; people are shown those of the first. */
+  /** Sampling modes by the names in metrics and records. Sheets for people show the first one. */
   readonly samplings: Readonly<Record<string, H>>;
-  /** The largest number of actions in an answer. Null if all answers have equally many. */
+  /** Maximum number of actions of an answer. Null if all answers have the same number. */
   readonly longestAnswer: number | null;
-  /** Which of the policy's weights to evaluate. */
+  /** The weights to evaluate. */
   readonly weights: 'current' | 'average';
-  /** The largest number of prompts whose answers are sampled together. */
+  /** Maximum number of prompts whose answers are sampled together. */
   readonly chunk: number;
-  /** Called only on rank 0, with some answers of each evaluation, for people to look at. */
+  /** Shows some answers of each evaluation to people. Called only on rank 0. */
   readonly show: (
     evaluation: { readonly iteration: number; readonly manner: string },
     rows: readonly ContactSheetRow[],
   ) => Promise<void>;
-  /** Called only on rank 0, with every episode of an evaluation. */
+  /** Records all episodes of an evaluation. Called only on rank 0. */
   readonly record: (iteration: number, episodes: readonly HeldOutEpisode[]) => void;
 }
 
-/** How many answers of each dataset are shown. */
+/** Number of shown answers per dataset. */
 const SHOWN = 6;
 
-/** How many answers of each dataset are recorded with their images. */
+/** Number of answers per dataset that are recorded with their images. */
 const RECORDED = 64;
 
 interface Evaluated {
   readonly outcomes: readonly Outcome[];
-  /** For each answer, whether the context cut it. */
+  /** Whether the context cut each answer. */
   readonly cut: readonly boolean[];
   readonly rows: readonly ContactSheetRow[];
   readonly episodes: readonly HeldOutEpisode[];
@@ -58,14 +61,15 @@ interface Evaluated {
 export class HeldOut<P extends Prompt, A extends Answer, H> {
   constructor(private readonly deps: HeldOutDeps<P, A, H>) {}
 
-  /** Which of the policy's weights are evaluated. */
+  /** The evaluated weights. */
   get weights(): 'current' | 'average' {
     return this.deps.weights;
   }
 
   /**
-   * Metrics: `validation/[<set>/]<sampling>/<mean|stderr|unscored>`, the mean of every score part, and `validation/<sampling>/cut_by_context`; after
-   * `measure/<term>/`, the same for every measure. Raises DataError for a measure that none of the held-out prompts has the inputs for.
+   * Returns the metrics `validation/[<set>/]<sampling>/<mean|stderr|unscored>`, the mean of every score part, and
+   * `validation/<sampling>/cut_by_context`. The same metrics of each measure follow under `measure/<term>/`.
+   * Raises DataError for a measure whose inputs are in none of the held-out prompts.
    */
   async evaluate(iteration: number): Promise<Metrics> {
     const { samplings, task, group, show, record, longestAnswer } = this.deps;
@@ -165,12 +169,12 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
   }
 }
 
-/** The prompt's image, if it has one that rewards do not look at. */
+/** The prompt's image, if it has one that rewards do not read. */
 async function imageOf({ id, sourcePng }: Prompt): Promise<RgbImage | null> {
   return sourcePng === null ? null : decodeImage(await sourcePng(), id);
 }
 
-/** The images of an episode as PNG files. Null if its reward reads words alone. */
+/** The images of an episode as PNG files. Null if its reward reads only words. */
 async function imagesOf({ sourcePng }: Prompt, { source, edited, truth }: JudgeItem): Promise<EpisodeImages | null> {
   if (source === null && edited === null) return null;
   return {

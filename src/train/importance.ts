@@ -1,21 +1,21 @@
 /**
- * Corrects the difference between the sampler's and the trainer's log-probabilities, both under the weights that sampled, by truncated importance
- * weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance sampling", 2008): the gradient is an expectation under the
- * sampler's distribution, and its variance stays bounded.
+ * Corrects differences between log-probabilities of sampler and trainer under the weights that sampled.
+ * Uses truncated importance weights, min(exp(log p_trainer - log p_sampler), cap) (Ionides, "Truncated importance
+ * sampling", 2008). The gradient is then an expectation under the sampler's distribution, and its variance is bounded.
  */
 import type { Answer, Group, Statistics } from './policies/policy.js';
 
-/** Keeps exp finite. */
+/** Maximum exponent, which keeps exp finite. */
 const LARGEST_EXPONENT = 20;
-/** If more than this share of actions is cut, the sampler hardly sampled from the policy. */
+/** If more than this share of actions is truncated, the sampler's distribution is far from the policy's. */
 const CUT_ALARM = 0.05;
 
-/** Whether an answer's sampler did not report its log-probabilities. */
+/** Whether the sampler did not report an answer's log-probabilities. */
 export function lacksLogProbs(answer: Answer): boolean {
   return answer.logProbs.length > 0 && answer.logProbs.every(Number.isNaN);
 }
 
-/** The importance weights of some answers' actions, and metrics about them. */
+/** The importance weights of answers' actions, and their metrics. */
 export class ImportanceWeights {
   #count = 0;
   #sum = 0;
@@ -26,7 +26,10 @@ export class ImportanceWeights {
 
   constructor(private readonly cap: number) {}
 
-  /** The weights of each group's answers, by action. 1 if the sampler did not report. Only actions that are `trained` count in the metrics. */
+  /**
+   * The weights of each group's answers by action, or 1 if the sampler reported nothing. Metrics include only `trained`
+   * actions.
+   */
   of(
     { answers }: Group<unknown, Answer>,
     old: readonly Statistics[],
@@ -55,8 +58,8 @@ export class ImportanceWeights {
   }
 
   /**
-   * Mean and maximum are of the weights before truncation. `importance_ess` is Kish's effective sample size of the weights that are applied, (sum w)^2 /
-   * sum w^2, as a share of the actions: 1 where all count alike.
+   * Mean and maximum of the weights before truncation, and `importance_ess`: Kish's effective sample size of the
+   * truncated weights, (sum w)² / sum w², as a share of the actions. It is 1 if all weights are equal.
    */
   metrics(): Record<string, number> {
     if (this.#count === 0) return {};

@@ -1,4 +1,4 @@
-/** The loop of every kind of training: step, evaluate, record, save a checkpoint, and stop on request. */
+/** The training loop for every kind of training: step, evaluate, record, save a checkpoint, and stop on request. */
 import { EndpointError, InternalError, RunError } from '../core/errors.js';
 import type { CheckpointSettings } from '../config/schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
@@ -10,26 +10,32 @@ import { followerRecorder, RunRecorder, type Recorder, type LoopRecords } from '
 import { WaitInterrupted } from '../core/group/rank_zero.js';
 import { soloGroup, type ProcessGroup } from '../core/group/process_group.js';
 
-/** The part of the loop that depends on the kind of training. An iteration's effects depend only on the settings and its number. */
+/**
+ * The part of the loop that depends on the kind of training. An iteration's effects depend only on the settings and its
+ * number.
+ */
 export interface Training {
   /**
-   * Continues from the checkpoint in this folder; called at most once, before anything else. Raises CheckpointError when a file is missing, does not
-   * fit the settings or is not finite.
+   * Continues from the checkpoint in this folder. Called at most once, before anything else. Raises CheckpointError
+   * when a file is missing, does not fit the settings or is not finite.
    */
   restore(checkpoint: string): Promise<void>;
-  /** One iteration, counted from 1. */
+  /** Trains one iteration, counted from 1. */
   step(iteration: number): Promise<Metrics>;
-  /** Whether a step raised after it had changed the weights: these then belong to no iteration and are not saved. Default: never. */
+  /**
+   * Whether a step raised after it had changed the weights. Such weights belong to no iteration and are not saved.
+   * Default: never.
+   */
   readonly hasPartialStep?: boolean;
-  /** Held-out evaluation after `iteration` (0: before training); `last` when nothing follows. */
+  /** Evaluates held-out prompts after `iteration` (0: before training). `last` means that no iteration follows. */
   evaluate(iteration: number, last: boolean): Promise<Metrics>;
   /** After an evaluation: why training should end now, or null. */
   shouldStop(): string | null;
   /** The files of a checkpoint. Raises CheckpointError when their content is not finite. */
   files(iteration: number): Promise<CheckpointFiles>;
-  /** As of its policy: what is kept elsewhere of a checkpoint that is removed. */
+  /** Deletes remote data of a removed checkpoint. See `Policy.release`. */
   release?(folder: string): ReleaseCheckpoint | null;
-  /** Equal on all ranks with the same weights. */
+  /** Equal on all ranks that have the same weights. */
   checksum(): Promise<string>;
   dispose(): Promise<void>;
 }
@@ -38,20 +44,21 @@ export interface LoopOptions {
   readonly numIterations: number;
   readonly evaluateEvery: number | null;
   readonly checkpoint: CheckpointSettings;
-  /** The columns of an iteration's line. */
+  /** Columns of the progress line. */
   readonly columns: readonly ProgressColumn[];
   /** Aborted when a person or the system asks the run to stop. */
   readonly stop: AbortSignal;
-  /** Counts what the run asks of its training server. Only on rank 0. */
+  /** Counts requests to the training server. Only on rank 0. */
   readonly spending?: Pick<Spending, 'save' | 'metrics'> | null;
 }
 
 export type LoopEnd = { readonly kind: 'finished'; readonly reason: string | null } | { readonly kind: 'interrupted' };
 
 /**
- * Runs from the handle's iteration to the last. A checkpoint is written before the state mentions it; what was written is kept when an iteration
- * raises. Rank 0 decides and every rank of the group follows; `records` is null on other ranks. Raises RunError when the loss stays without a finite
- * value: see `Divergence`.
+ * Runs from the handle's iteration to the last.
+ * A checkpoint is written before the state mentions it. If an iteration raises, everything written so far is kept. Rank
+ * 0 decides, and every rank of the group follows. `records` is null on other ranks. Raises RunError when the loss stays
+ * non-finite, see `DivergenceWatch`.
  */
 export async function runLoop(
   training: Training,
@@ -92,7 +99,7 @@ export async function runLoop(
   const divergence = new DivergenceWatch();
   /** The last iteration with a complete step. */
   let reached = start;
-  /** The metrics of its step, until they are recorded together with its evaluation. */
+  /** Metrics of that step until they are recorded together with its evaluation. */
   let unrecorded: Metrics | null = null;
   try {
     return await goRound();
@@ -103,10 +110,10 @@ export async function runLoop(
       recorder.iterationDone(reached, unrecorded);
     }
     if (error instanceof WaitInterrupted) return await interrupt(reached);
-    // A server that stays away ends the process, but nothing learned so far is lost.
+    // If a server stays away, this process ends, but nothing learned so far is lost.
     if (error instanceof EndpointError && training.hasPartialStep !== true) {
       await recorder.save(reached).catch((second: unknown) => {
-        // The trainer itself is away, with the state that was to be saved. The last checkpoint still stands.
+        // The training server itself is away, together with the state to save. The last checkpoint remains.
         if (!(second instanceof EndpointError)) throw second;
       });
     }
@@ -119,7 +126,7 @@ export async function runLoop(
       await measured(0, await training.evaluate(0, false));
       await save(0);
     } else {
-      // A run that was interrupted between its last checkpoint and its end must not train on.
+      // A run that was interrupted between its last checkpoint and its end must not continue to train.
       if (owed) {
         // The judge was away during the evaluation after this checkpoint.
         const metrics = { ...(await training.evaluate(start, atEnd)) };
@@ -140,7 +147,7 @@ export async function runLoop(
       if (lost !== null) {
         await measured(iteration, metrics);
         recorder.iterationDone(iteration, metrics);
-        // The same on every rank, so that whichever is reported first has the whole message.
+        // Every rank has the same message, whichever rank's error is reported first.
         throw new RunError(lost, await group.broadcast(recorder.recoveryAdvice()));
       }
       let reason: string | null = null;
@@ -165,7 +172,10 @@ export async function runLoop(
   }
 }
 
-/** Ranks that take the same steps must have the same weights. Anything else is a bug that would silently spoil the run. */
+/**
+ * Raises an error if ranks disagree. Ranks that take the same steps must have the same weights, and a bug here would
+ * silently spoil the run.
+ */
 async function requireAgreement(training: Training, group: ProcessGroup, iteration: number): Promise<void> {
   if (group.size === 1) return;
   const sums = await group.allGather(await training.checksum());
@@ -174,10 +184,10 @@ async function requireAgreement(training: Training, group: ProcessGroup, iterati
   }
 }
 
-/** The metric that optimizer steps descend, in every kind of training. Absent if an iteration took no step. */
+/** The metric that optimizer steps minimize, for every kind of training. Absent if an iteration took no step. */
 export const LOSS = 'policy/loss';
 
-/** This many non-finite losses in a row end a run: one or two can be due to a batch. */
+/** Number of non-finite losses in a row that ends a run. One or two can be due to a batch. */
 export const NON_FINITE_LIMIT = 3;
 
 /** Watches the loss over the iterations of one attempt. */
@@ -185,8 +195,8 @@ export class DivergenceWatch {
   #lost: number[] = [];
 
   /**
-   * Takes an iteration's metrics. Returns why the run should end as failed, or null. An iteration without a loss, for example because no group had
-   * any spread, neither counts nor ends a series.
+   * Adds an iteration's metrics. Returns why the run should end as failed, or null. An iteration without a loss, for
+   * example because all groups had zero variance, neither counts nor interrupts a series.
    */
   note(iteration: number, metrics: Metrics): string | null {
     const loss = metrics[LOSS] as number | undefined;

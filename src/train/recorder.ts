@@ -1,4 +1,4 @@
-/** Writes the records of the loop into the run directory, on rank 0 only. */
+/** Writes the loop's records into the run directory. Only rank 0 does. */
 import type { CheckpointSettings } from '../config/schema/training.js';
 import type { CheckpointFiles } from '../models/files.js';
 import { CheckpointError, RunError, type ErrorDetails } from '../core/errors.js';
@@ -25,21 +25,26 @@ type EndState = Partial<Pick<RunState, 'state' | 'iteration' | 'reason' | 'stopp
 export interface Recorder {
   /** The iteration from which the run continues. Null for a new run. */
   readonly from: number | null;
-  /** Whether that iteration still lacks its evaluation, which is due: `measured` adds it to the metrics of the iteration's step. */
+  /** Whether that iteration's evaluation is missing. It is then made first and added to the metrics of the step. */
   readonly lacksEvaluation: boolean;
   recordMetrics(iteration: number, metrics: Metrics): Promise<void>;
   /** Shows a finished iteration and writes it into the run's state. */
   iterationDone(iteration: number, metrics: Metrics): void;
-  /** Whether the evaluation of an iteration, just recorded, found it better than every checkpoint there is, by `checkpoint.keep_best`. */
+  /**
+   * Whether the recorded evaluation of this iteration is better than that of every checkpoint, according to
+   * `checkpoint.keep_best`.
+   */
   isBest(iteration: number): boolean;
-  /** Writes a checkpoint if the iteration has none. Raises RunError when its weights or its optimizer state are not finite. */
+  /**
+   * Writes a checkpoint unless the iteration has one. Raises RunError when weights or optimizer state are not finite.
+   */
   save(iteration: number): Promise<void>;
-  /** Where a run that diverged is, and from which checkpoint the user can continue. */
+  /** Where a diverged run is, and from which checkpoint the user can continue. */
   recoveryAdvice(): ErrorDetails;
   end(change: EndState): void;
 }
 
-/** For ranks that write nothing. */
+/** A recorder for ranks that write nothing. */
 export const followerRecorder: Recorder = {
   from: null,
   lacksEvaluation: false,
@@ -54,10 +59,10 @@ export const followerRecorder: Recorder = {
 export class RunRecorder implements Recorder {
   readonly from: number | null;
   readonly lacksEvaluation: boolean;
-  /** Metrics already recorded for the iteration from which the run continues. */
+  /** Metrics that were already recorded for the iteration from which the run continues. */
   readonly #before: Metrics;
   readonly #progress: Progress;
-  /** What the best checkpoint is chosen by, and what evaluations found by it. Null if none is kept for that reason. */
+  /** The measure of the best checkpoint and its values by iteration. Null if no best checkpoint is kept. */
   readonly #best: { readonly measure: BestMeasure; readonly values: Map<number, number> } | null;
   #saved: number;
 
@@ -76,7 +81,7 @@ export class RunRecorder implements Recorder {
     this.from = handle.checkpoint?.iteration ?? null;
     const recorded = readMetrics(handle.paths);
     const line = recorded.findLast(({ iteration }) => iteration === this.from);
-    // The count of non-finite numbers is computed again when the line is replaced.
+    // Replacing the line computes the count of non-finite numbers again.
     const measured = Object.entries(line?.metrics ?? {}).filter(([name]) => name !== NON_FINITE);
     this.#before = Object.fromEntries(measured);
     const hasEvaluation = measured.some(([name]) => name.startsWith('validation/'));
@@ -116,7 +121,8 @@ export class RunRecorder implements Recorder {
   async save(iteration: number): Promise<void> {
     if (this.#saved === iteration) return;
     const { handle, journal } = this.records;
-    // A process that was suspended may find its run taken over: the folder then belongs to another process.
+    // Another process may have taken the run over while this one was suspended. The folder then belongs to that
+    // process.
     handle.requireOwned();
     // In this order, a kill in between repeats iterations instead of losing their lines.
     journal.sync();
@@ -128,7 +134,7 @@ export class RunRecorder implements Recorder {
     this.#saved = iteration;
   }
 
-  /** Removes checkpoints, and what is kept of them elsewhere. */
+  /** Removes checkpoints and their remote data. */
   async #retain(): Promise<void> {
     const { paths } = this.records.handle;
     const retention = {

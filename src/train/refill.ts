@@ -1,6 +1,7 @@
 /**
- * Groups that teach: those without spread are replaced by groups of further prompts, a bounded number of times (dynamic sampling: DAPO, arXiv
- * 2503.14476, which goes on until a batch is full). What was replaced stays recorded and carries no loss.
+ * Replaces groups with zero variance by groups of further prompts, for a limited number of rounds. Replaced groups are
+ * recorded and carry no loss.
+ * This is the dynamic sampling of DAPO (arXiv 2503.14476), which continues until a batch is full.
  */
 import type { ProcessGroup } from '../core/group/process_group.js';
 import type { Outcome } from '../rewards/score/types.js';
@@ -8,21 +9,22 @@ import type { GroupAdvantages, Spread } from './advantages.js';
 import type { SamplePlace } from '../data/sampler.js';
 import type { Prompt, Task } from './scoring/task.js';
 
-/** Whether a group has no spread. */
+/** Whether a group has no variance or was dropped. */
 export const lacksSpread = ({ dropped, zeroSpread }: Spread): boolean => dropped || zeroSpread;
 
 export interface Refilling<P> {
-  /** The largest number of further rounds. */
+  /** Maximum number of further rounds. */
   readonly rounds: number;
   readonly spread: (outcomes: readonly Outcome[]) => Spread;
   readonly group: Pick<ProcessGroup, 'allGather'>;
-  /** The next prompts of the iteration. */
+  /** Draws the next prompts of the iteration. */
   readonly draw: (count: number) => Promise<readonly P[]>;
 }
 
 /**
- * What is asked after a round, from the outcomes of this rank's part of it: a prompt for each group of all ranks that lacks spread. Nothing where none
- * does, or after the last round. Every rank calls it, and gets the same.
+ * Returns the prompts to add after a round, given the outcomes of this rank's part: one prompt for each group without
+ * variance on any rank. Returns no prompts if there is no such group, or after the last round. Every rank calls it and
+ * gets the same prompts.
  */
 export function refilling<P>({ rounds, spread, group, draw }: Refilling<P>) {
   let left = rounds;
@@ -34,12 +36,13 @@ export function refilling<P>({ rounds, spread, group, draw }: Refilling<P>) {
   };
 }
 
-/** Which groups of an iteration are learned from. */
+/** Selects the groups of an iteration that are learned from. */
 export class KeptGroups {
   readonly #taught: readonly number[];
 
   /**
-   * @param rounds the groups of each round, each of which replace those of the round before that lack spread
+   * @param rounds the groups of each round. Those of a later round replace the groups without variance of the previous
+   * round.
    */
   constructor(
     private readonly rounds: readonly number[],
@@ -49,12 +52,15 @@ export class KeptGroups {
     this.#taught = spreads.flatMap((spread, g) => (lacksSpread(spread) && g < last ? [] : [g]));
   }
 
-  /** Of one thing for each group, those of the groups that are learned from. */
+  /** Selects the entries of the groups that are learned from. */
   pick<T>(all: readonly T[]): T[] {
     return this.#taught.map((g) => all[g]);
   }
 
-  /** Advantages of all groups from those of the groups that are learned from. The others are dropped. `answers` counts those of a group. */
+  /**
+   * Expands the advantages of the groups that are learned from to all groups. The others are dropped. `answers` is the
+   * number of answers in a group.
+   */
   place(taught: readonly GroupAdvantages[], answers: number): GroupAdvantages[] {
     const at = new Map(this.#taught.map((g, i) => [g, i]));
     const none = new Array<null>(answers).fill(null);
@@ -64,7 +70,9 @@ export class KeptGroups {
     });
   }
 
-  /** How many groups were sampled, how many of them in place of others, and how many that are learned from still lack spread. */
+  /**
+   * Numbers of sampled groups, of groups that replaced others, and of groups without variance that are learned from.
+   */
   metrics(): Record<string, number> {
     return {
       'group/sampled': this.spreads.length,
@@ -77,21 +85,22 @@ export class KeptGroups {
 interface DrawOptions<P extends Prompt> {
   readonly iteration: number;
   readonly task: Pick<Task<P, never>, 'order' | 'prompt'>;
-  /** Prompts of the first round. */
+  /** Number of prompts in the first round. */
   readonly planned: number;
-  /** The largest number of rounds after the first. */
+  /** Maximum number of rounds after the first. */
   readonly refills: number;
 }
 
 /**
- * The first round takes the iteration's part of the ordinary order. Further rounds take their part of an order of their own, so that every prompt is a
- * pure function of the settings, the iteration and its number, however many prompts the iterations before have taken.
+ * Draws prompts. The first round takes the iteration's part of the ordinary order. Further rounds take their part of a
+ * separate order. So every prompt is a pure function of the settings, the iteration and its number, whatever previous
+ * iterations have drawn.
  */
 export class Draws<P extends Prompt> {
   readonly prompts: P[] = [];
-  /** Of each prompt its place. Null where it follows from the iteration and the prompt's number. */
+  /** The place of each prompt. Null if it follows from the iteration and the prompt's number. */
   readonly places: (SamplePlace | null)[] = [];
-  /** Prompts of each round. */
+  /** Number of prompts in each round. */
   readonly rounds: number[] = [];
 
   private constructor(private readonly options: DrawOptions<P>) {}
@@ -103,7 +112,7 @@ export class Draws<P extends Prompt> {
     return draws;
   }
 
-  /** Draws a round. There is none of no prompts. */
+  /** Draws a round. Zero prompts make no round. */
   async next(count: number): Promise<readonly P[]> {
     if (count === 0) return [];
     const { iteration, task, planned } = this.options;

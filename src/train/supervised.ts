@@ -1,4 +1,7 @@
-/** Supervised fine-tuning on labeled answers, for every policy that can take a likelihood: the warm start of reinforcement learning. */
+/**
+ * Supervised fine-tuning on labeled answers, for every policy with the likelihood loss. It is the warm start of
+ * reinforcement learning.
+ */
 import type { WordsSftSettings } from '../config/schema/algorithm.js';
 import { learningRateAt, type ScheduleOptions } from '../compute/onnx/optimizer.js';
 import type { CheckpointFiles } from '../models/files.js';
@@ -24,11 +27,11 @@ export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
   readonly sft: Pick<WordsSftSettings['sft'], 'patience' | 'min_delta'>;
   /** The batch of an iteration's optimizer step. */
   readonly batch: (iteration: number) => Promise<readonly LabelledAnswer<P, A>[]>;
-  /** The batch that the held-out loss is computed on, always the same. */
+  /** The batch of the held-out loss. It is always the same. */
   readonly heldOutBatch: () => Promise<readonly LabelledAnswer<P, A>[]>;
-  /** Null without scoring: then only the held-out loss is measured. */
+  /** Null if nothing is scored. Only the held-out loss is measured then. */
   readonly heldOut: HeldOut<P, A, H> | null;
-  /** Files of a checkpoint besides the policy's own. */
+  /** Files of a checkpoint in addition to the policy's. */
   readonly besides?: CheckpointFiles;
   /** Called at the end. */
   readonly dispose: () => Promise<void>;
@@ -38,10 +41,10 @@ const LOSS: LossSpec = { policy: 'likelihood' };
 
 export class SupervisedTraining<P extends Prompt, A extends Answer, H> implements Training {
   readonly #stopping: EarlyStopping;
-  /** Optimizer steps at the end of the last whole iteration. */
+  /** Number of optimizer steps at the end of the last complete iteration. */
   #wholeSteps: number;
 
-  /** Raises ConfigError when the policy cannot do what is required of it. */
+  /** Raises ConfigError when the policy lacks a required capability. */
   constructor(private readonly deps: SupervisedDeps<P, A, H>) {
     requireCapabilities(deps.policy.capabilities, { loss: LOSS, average: deps.heldOut?.weights === 'average' });
     this.#stopping = new EarlyStopping(deps.sft);
@@ -126,7 +129,7 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
   }
 }
 
-/** Weights sum to 1 over the batch, so that the loss is a weighted mean over its actions. */
+/** Normalizes weights to a sum of 1 over the batch, so that the loss is a weighted mean over its actions. */
 function trainGroupsOf<P, A>(batch: readonly LabelledAnswer<P, A>[]): TrainGroup<P, A>[] {
   const total = batch.reduce((sum, { weights }) => sum + weights.reduce((a, b) => a + b, 0), 0);
   return batch.map(({ prompt, answer, weights }) => ({

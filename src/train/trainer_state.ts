@@ -1,4 +1,4 @@
-/** `trainer.json` of a checkpoint: everything that a resumed run needs besides the policy's own files. */
+/** A checkpoint's `trainer.json`: everything that a resumed run needs in addition to the policy's files. */
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
@@ -10,11 +10,11 @@ export interface TrainerState extends StoppingState {
   readonly format: 1;
   readonly iteration: number;
   readonly optimizer_steps: number;
-  /** Mean square of an autoencoder's latents, if one is trained. */
+  /** Mean square of an autoencoder's latents, if an autoencoder is trained. */
   readonly latent_mean_square?: number;
 }
 
-/** The file, to be stored beside the policy's. It omits the stopping rule if training has none. */
+/** The file beside the policy's files. It omits the stopping rule if training has none. */
 export function trainerFile(
   state: Pick<TrainerState, 'iteration' | 'optimizer_steps'> & Partial<TrainerState>,
 ): CheckpointFiles {
@@ -34,7 +34,7 @@ const trainerSchema = z.looseObject({
   latent_mean_square: z.number().optional(),
 });
 
-/** Raises CheckpointError when it cannot be read, or its counters are not whole numbers. */
+/** Raises CheckpointError when the file cannot be read or its counters are not integers. */
 export function readTrainerState(folder: string): TrainerState {
   const path = join(folder, TRAINER_FILE);
   let found: unknown;
@@ -50,17 +50,17 @@ export function readTrainerState(folder: string): TrainerState {
 }
 
 export interface StoppingRule {
-  /** Null never stops. */
+  /** Null disables early stopping. */
   readonly patience: number | null;
-  /** By how much a held-out loss must fall below the best to count as an improvement. */
+  /** Minimum decrease of the held-out loss below the best that counts as an improvement. */
   readonly min_delta: number;
 }
 
-/** As stored in a checkpoint's trainer.json. */
+/** The state in a checkpoint's trainer.json. */
 export interface StoppingState {
   readonly best_held_out_loss: number | null;
   readonly flat_validations: number;
-  /** The iteration of the latest validation that the two fields above include. */
+  /** The latest validation that the other two fields include. */
   readonly validated_iteration: number;
 }
 
@@ -81,7 +81,7 @@ export class EarlyStopping {
     this.#state = { best_held_out_loss, flat_validations, validated_iteration };
   }
 
-  /** Counts a validation. Repeating one does not count it again, and the one before training does not count. */
+  /** Counts a validation. Repeated validations and the one before training do not count. */
   note(iteration: number, loss: number): void {
     const { best_held_out_loss: best, flat_validations: flat, validated_iteration: noted } = this.#state;
     if (iteration === noted) return;
@@ -93,7 +93,7 @@ export class EarlyStopping {
     };
   }
 
-  /** How many validations the loss has been flat for, if that is too many. Else null. */
+  /** Number of validations without improvement if it reaches `patience`. Else null. */
   get exhausted(): number | null {
     const { patience } = this.rule;
     const { flat_validations: flat } = this.#state;

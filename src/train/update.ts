@@ -1,4 +1,4 @@
-/** Applies an iteration's episodes: from advantages to optimizer steps. */
+/** Trains on an iteration's episodes: from advantages to optimizer steps. */
 import type { GrpoSettings } from '../config/schema/algorithm.js';
 import { must } from '../core/errors.js';
 import { RandomStream } from '../core/random.js';
@@ -27,19 +27,22 @@ export interface UpdateOptions<P, A extends Answer> {
     | 'minibatches'
     | 'kl_coeff'
   > & { readonly advantage?: Pick<GrpoSettings['advantage'], 'clip'> };
-  /** Which weights sample, and are the old ones of a loss. Default: those of now. */
+  /** The weights that sample, which are also the old weights of a loss. Default: the trained ones. */
   readonly sampledBy?: Exclude<WeightsOf, 'reference'>;
-  /** The largest number of actions in an answer. Null if all answers have equally many. */
+  /** Maximum number of actions of an answer. Null if all answers have the same number. */
   readonly longestAnswer: number | null;
   readonly seed: number;
   readonly schedule: ScheduleOptions;
-  /** 1 for actions that carry the loss in this iteration, else 0. */
+  /** Returns 1 for actions that carry the loss in this iteration, else 0. */
   readonly trained: (iteration: number, prompt: P, answer: A) => Float32Array;
-  /** A difference between the log-probabilities of rollout and training above this raises an alarm. */
+  /** A larger difference between the log-probabilities of rollout and training raises an alarm. */
   readonly mismatchAlarm: number;
-  /** What is shuffled into minibatches: whole groups, which share the computation of their prompt, or single actions. Default: groups. */
+  /**
+   * The units that are shuffled into minibatches: groups, which share the computation of their prompt, or single
+   * actions. Default: groups.
+   */
   readonly minibatchesOf?: 'groups' | 'actions';
-  /** If answers were sampled remotely: the largest importance weight of an action. Null or absent: no such correction. */
+  /** Maximum importance weight of an action for remotely sampled answers. Null or absent disables this correction. */
   readonly importanceCap?: number | null;
   readonly alarm: (message: string) => void;
 }
@@ -47,7 +50,7 @@ export interface UpdateOptions<P, A extends Answer> {
 type Algorithm = UpdateOptions<unknown, Answer>['algorithm'];
 type PolicyLoss<S> = S extends { readonly policy: 'likelihood' } ? never : S extends unknown ? Omit<S, 'kl'> : never;
 
-/** The loss of each surrogate when an iteration takes several steps. */
+/** The loss of each surrogate if an iteration takes several steps. */
 const LOSSES: Readonly<Record<Algorithm['surrogate'], (algorithm: Algorithm) => PolicyLoss<LossSpec>>> = {
   ppo: ({ clip_range: clip, clip_range_high: high }) => ({
     policy: 'ratio',
@@ -66,8 +69,8 @@ const LOSSES: Readonly<Record<Algorithm['surrogate'], (algorithm: Algorithm) => 
 };
 
 /**
- * The ratio to the weights that sampled is 1 by construction if exactly one step is taken and nothing is clipped: it is then left out. Ratios of whole
- * answers come with the advantages of a linear loss.
+ * The loss of the settings. It has no ratio if exactly one step is taken and nothing is clipped, because the ratio is
+ * then 1. Ratios of whole answers are part of a linear loss's advantages.
  */
 export function lossOf(algorithm: Algorithm): LossSpec {
   const { clip_range: clip, surrogate, ratio, inner_epochs, minibatches } = algorithm;
@@ -77,14 +80,14 @@ export function lossOf(algorithm: Algorithm): LossSpec {
   return { ...LOSSES[surrogate](algorithm), kl };
 }
 
-/** The surrogate of whole answers' ratios. Null if it has none. */
+/** The answer ratio of each surrogate. Null if it has none. */
 const ANSWER_SURROGATES: Readonly<Record<Algorithm['surrogate'], AnswerRatio['surrogate'] | null>> = {
   ppo: 'ppo',
   cispo: 'cispo',
   nft: null,
 };
 
-/** How ratios of whole answers are clipped. Null if actions have their own ratios, or none. */
+/** The clipping of whole answers' ratios. Null if actions have their own ratios or none. */
 function answerRatio({ ratio, surrogate, clip_range: low, clip_range_high: high }: Algorithm): AnswerRatio | null {
   if (ratio === 'token') return null;
   const range = high ?? low;
@@ -95,8 +98,9 @@ function answerRatio({ ratio, surrogate, clip_range: low, clip_range_high: high 
 }
 
 /**
- * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped. Old log-probabilities are under the weights that
- * sampled, computed before the first step and only for a ratio or importance weights.
+ * Takes `inner_epochs` times `minibatches` optimizer steps on the groups that are not dropped.
+ * Old log-probabilities are computed before the first step, under the weights that sampled, and only if a ratio or
+ * importance weights need them.
  */
 export async function update<P, A extends Answer>(
   iteration: number,
@@ -155,7 +159,7 @@ export async function update<P, A extends Answer>(
   };
   let steps = 0;
   const learnFrom = async (trainGroups: readonly TrainGroup<P, A>[]): Promise<LearnReport> => {
-    // Before the first step the weights of now are those that sampled.
+    // Before the first step, the current weights are those that sampled.
     const isFirst = steps++ === 0;
     if (ofAnswers === null) return policy.learn(trainGroups, loss, answered);
     const now = isFirst ? trainGroups.map(oldOf) : await policy.statistics(trainGroups, 'current', answered);
@@ -181,7 +185,7 @@ export async function update<P, A extends Answer>(
   });
   const mismatch = logProbMismatch(answered, old ?? totals.first);
   if (importance !== null) {
-    // Another program with another number format differs by more than the mismatch alarm allows: the importance weights correct for that.
+    // A sampler with another number format always exceeds the mismatch alarm. Importance weights correct for it.
     if (importance.alarm !== null) alarm(`iteration ${iteration}: ${importance.alarm}`);
   } else if (mismatch !== null && mismatch > updater.mismatchAlarm) {
     alarm(`log-probabilities of rollout and training differ by up to ${mismatch.toExponential(1)}`);
@@ -196,7 +200,7 @@ type MinibatchMaker = <P, A>(
   random: RandomStream,
 ) => (readonly TrainGroup<P, A>[])[];
 
-/** Cuts in a seeded order. A single part keeps the order. */
+/** Splits groups in a seeded order. A single part keeps the order. */
 const minibatchesBy: Readonly<Record<NonNullable<UpdateOptions<unknown, Answer>['minibatchesOf']>, MinibatchMaker>> = {
   groups: splitInto,
   actions: (used, count, random) => {
@@ -222,7 +226,7 @@ function splitInto<T>(all: readonly T[], count: number, random: RandomStream): T
   }).filter((part) => part.length > 0);
 }
 
-/** The loss of a minibatch is divided by its own trained actions, or as its aggregation says. */
+/** Adds weights: the loss of a minibatch is divided according to the aggregation. */
 function weighted<P, A>(
   groups: readonly TrainGroup<P, A>[],
   aggregation: Aggregation,
@@ -235,7 +239,7 @@ function weighted<P, A>(
   }));
 }
 
-/** The number of each answer's actions that carry the loss. */
+/** Number of actions that carry the loss, for each answer. */
 function trainedActions({ targets }: TrainGroup<unknown, unknown>): number[] {
   return targets.map(({ weights }) => weights.reduce((count, weight) => count + (weight === 0 ? 0 : 1), 0));
 }
@@ -253,18 +257,18 @@ function sum(values: Float32Array | readonly number[]): number {
 
 export type Aggregation = GrpoSettings['aggregation'];
 
-/** The iteration of a minibatch. */
+/** The iteration that a minibatch belongs to. */
 export interface WholeIteration {
-  /** Trained actions of the iteration. */
+  /** Number of trained actions in the iteration. */
   readonly actions: number;
   readonly minibatches: number;
-  /** The largest number of actions in an answer. Null if all answers have equally many. */
+  /** Maximum number of actions of an answer. Null if all answers have the same number. */
   readonly longest: number | null;
 }
 
 /**
- * The weight of one trained action of an answer with `own` trained actions. `actions` and `answers` count those of the minibatch that are trained, and
- * answers that have any.
+ * Returns the weight of a trained action in an answer with `own` trained actions. `actions` and `answers` count the
+ * minibatch's trained actions and the answers that have any.
  */
 type WeightRule = (
   own: number,
@@ -274,10 +278,12 @@ type WeightRule = (
 
 /**
  * - token: the mean over all trained actions of the minibatch.
- * - answer: the mean over each answer, then over the answers (Shao et al., "DeepSeekMath", 2024, arXiv 2402.03300, equation 3).
- * - dr_grpo: the sum over answers and actions by a constant, so that long answers weigh as much per action as short ones in every minibatch (Liu et
- *   al., "Understanding R1-Zero-Like Training", 2025, arXiv 2503.20783).
- * - dapo: the sum over the minibatch by the mean number of actions in a minibatch of the iteration (Yu et al., "DAPO", 2025, arXiv 2503.14476).
+ * - answer: the mean over each answer, then over the answers (Shao et al., "DeepSeekMath", 2024, arXiv 2402.03300,
+ *   equation 3).
+ * - dr_grpo: the sum over answers and actions, divided by a constant. Long answers then weigh as much per action as
+ *   short ones in every minibatch (Liu et al., "Understanding R1-Zero-Like Training", 2025, arXiv 2503.20783).
+ * - dapo: the sum over the minibatch, divided by the mean number of actions in the iteration's minibatches (Yu et al.,
+ *   "DAPO", 2025, arXiv 2503.14476).
  */
 const rules: Readonly<Record<Aggregation, WeightRule>> = {
   token: (_own, { actions }) => 1 / actions,
@@ -286,7 +292,10 @@ const rules: Readonly<Record<Aggregation, WeightRule>> = {
   dapo: (_own, _minibatch, { actions, minibatches }) => minibatches / actions,
 };
 
-/** The weight of a trained action of each answer, for numbers of trained actions by group and answer. 0 for an answer without any. */
+/**
+ * The weight of each answer's trained actions, given the numbers of trained actions by group and answer. 0 for an
+ * answer without any.
+ */
 export function actionWeights(
   aggregation: Aggregation,
   trained: readonly (readonly number[])[],

@@ -1,4 +1,4 @@
-/** Trains a run from its opened recipe to its end, or evaluates weights once. */
+/** Trains an opened recipe to the end of its run, or evaluates weights once. */
 import type { EvaluatedWeights } from '../config/load.js';
 import type { CheckpointSettings, ValidationSettings } from '../config/schema/training.js';
 import { WaitInterrupted } from '../core/group/rank_zero.js';
@@ -14,13 +14,13 @@ type CommonServices = Omit<TrainingContext, 'group' | 'handle' | 'checkpoint'> &
   readonly group?: ProcessGroup;
 };
 
-/** Rank 0 owns the run: it writes its records and checkpoints. */
+/** Services of rank 0, which owns the run and writes its records and checkpoints. */
 export interface LeaderServices extends CommonServices {
   readonly handle: RunHandle;
   readonly journal: MetricsJournal;
 }
 
-/** The other ranks only join its process group. Rank 0 broadcasts the checkpoint to start from. */
+/** Services of the other ranks, which only join the process group. Rank 0 broadcasts the checkpoint to start from. */
 export interface FollowerServices extends CommonServices {
   readonly handle: null;
 }
@@ -40,8 +40,8 @@ export interface OpenedRecipe extends Pick<LoopOptions, 'columns'> {
 }
 
 /**
- * Trains a run to its end, or until rank 0 is asked to stop. Every rank of `services.group` calls it with the same settings. Other ranks need not
- * know what rank 0 decides. Raises ProcessGroupError when a rank goes away.
+ * Trains a run to its end, or until rank 0 is asked to stop. Every rank of `services.group` calls it with the same
+ * settings. The other ranks follow rank 0's decisions. Raises ProcessGroupError when a rank dies.
  */
 export async function trainRun(
   { num_iterations, validation, checkpoint }: LoopSettings,
@@ -49,7 +49,7 @@ export async function trainRun(
   services: WorkerServices,
 ): Promise<LoopEnd> {
   const { group = soloGroup(), handle, stop } = services;
-  // This also lets the other ranks open datasets and parents: rank 0 gets here once they exist.
+  // Waiting here also lets the other ranks open datasets and parents, which exist once rank 0 arrives.
   const from = await group.broadcast(handle?.checkpoint?.dir ?? null);
   return withTraining(open, services, from, (training, spending) => {
     const options = {
@@ -65,8 +65,10 @@ export async function trainRun(
 }
 
 /**
- * Evaluates weights once and records that as the evaluation of their iteration, in the run directory of rank 0, which gets no checkpoint. Every rank
- * of `services.group` calls it with the same arguments. Raises CheckpointError for a checkpoint that is gone or does not fit the settings.
+ * Evaluates weights once, and records that as the evaluation of their iteration in rank 0's run directory, without a
+ * checkpoint.
+ * Every rank of `services.group` calls it with the same arguments. Raises CheckpointError for a checkpoint that no
+ * longer exists or does not fit the settings.
  */
 export async function evaluateRun(
   { checkpoint, iteration }: EvaluatedWeights,
@@ -87,7 +89,10 @@ export async function evaluateRun(
   });
 }
 
-/** Works with an opened training, resumed from a checkpoint if one is given. Ends as interrupted if the run is stopped while it waits. */
+/**
+ * Calls `work` with an opened training, restored from a checkpoint if one is given. Returns `interrupted` if the run is
+ * stopped while it waits.
+ */
 async function withTraining(
   open: OpenedRecipe['open'],
   services: WorkerServices,

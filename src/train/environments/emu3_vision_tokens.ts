@@ -1,4 +1,4 @@
-/** Emu3's vision tokenizer, computed from its own folder. */
+/** Emu3's vision tokenizer, computed with the weights of its own folder. */
 import { createHash } from 'node:crypto';
 import pLimit from 'p-limit';
 import { DataError } from '../../core/errors.js';
@@ -20,20 +20,20 @@ import { checkEmu3Vision, openEmu3Vision } from '../../models/networks/emu3_visi
 import { codesOf, decodeCodes, encodeImages } from '../../compute/nets/emu3_vision/tokenizer.js';
 import { gridSize, type ImageSizing, type VisionTokenizer, type VisionTokenizerConfig } from './vision_tokenizer.js';
 
-/** Vectors that are compared with the codebook at once: 512 by 32768 distances take 64 MB. */
+/** Number of vectors that are compared with the codebook at once. 512 x 32768 distances take 64 MB. */
 const ROWS = 512;
-/** Sizes of images whose graphs are kept: each holds the memory of an image's layers. */
+/** Number of image sizes whose graphs are kept. Each takes the memory of an image's activations. */
 const KEPT = 1;
 
 export class Emu3VisionTokenizer implements VisionTokenizer {
-  /** A hash of the weights, and of how colors become numbers. */
+  /** A hash of the weights and of the conversion from colors to numbers. */
   readonly id: string;
   readonly config: VisionTokenizerConfig;
   readonly sizing: ImageSizing | null;
   readonly #encoder: SessionCache;
   readonly #codebook: SessionCache;
   readonly #decoder: SessionCache;
-  /** Layers of one image take gigabytes: callers wait for each other. */
+  /** Allows one image at a time, because its activations take gigabytes. */
   readonly #turns = pLimit(1);
 
   constructor(
@@ -59,20 +59,23 @@ export class Emu3VisionTokenizer implements VisionTokenizer {
     this.id = hash.digest('hex');
   }
 
-  /** Raises CheckpointError as `openEmu3Vision` and `readEmu3Processor` do. */
+  /** Raises the CheckpointErrors of `openEmu3Vision` and `readEmu3Processor`. */
   static open(folder: string, json: Readonly<Record<string, unknown>>, options: SessionOptions): Emu3VisionTokenizer {
     const { config, weights } = openEmu3Vision(folder, json);
     return new Emu3VisionTokenizer(folder, config, weights, readEmu3Processor(folder, patchOf(config)), options);
   }
 
-  /** Runs one image at a time: in a batch, the last bits of a result depend on the other images. Raises EngineError when the provider cannot run it. */
+  /**
+   * Encodes one image at a time, because in a batch the last bits of a result depend on the other images. Raises
+   * EngineError when the provider fails.
+   */
   async encode(images: readonly RgbImage[]): Promise<CodeGrid[]> {
     const grids: CodeGrid[] = [];
     for (const image of images) grids.push(await this.#turns(() => this.#encodeOne(image)));
     return grids;
   }
 
-  /** Like `encode`. Raises DataError for a code that the tokenizer does not have. */
+  /** Like `encode`. Raises DataError for a code outside the codebook. */
   async decode(grids: readonly CodeGrid[]): Promise<RgbImage[]> {
     const { codebook_size } = this.config;
     const wrong = grids.flatMap(({ codes }) => codes.find((code) => code < 0 || code >= codebook_size) ?? []);
@@ -131,7 +134,7 @@ export class Emu3VisionTokenizer implements VisionTokenizer {
   }
 }
 
-/** Checks a folder without computing or reading weights. Raises CheckpointError as opening it does. */
+/** Checks a folder without computing or reading weights. Raises the CheckpointErrors of opening it. */
 export function describeEmu3Vision(folder: string, json: Readonly<Record<string, unknown>>): VisionTokenizerConfig {
   const config = checkEmu3Vision(folder, json);
   readEmu3Processor(folder, patchOf(config));

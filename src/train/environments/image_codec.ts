@@ -1,4 +1,4 @@
-/** Encodes images as the latents that a flow model paints, and decodes them. */
+/** Encodes images as the latents of a flow model, and decodes them. */
 import { must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { toImage, toPlanes, type Planes } from '../../core/images/planes.js';
@@ -12,15 +12,15 @@ import { describeAutoencoder, type FrozenAutoencoder } from '../../models/networ
 
 export interface ImageCodec {
   readonly channels: number;
-  /** Side of an image divided by that of its latents. */
+  /** Side of an image divided by the side of its latents. */
   readonly reduction: number;
-  /** Latents have about the spread of standard normal noise. An image's sides are multiples of `reduction`. */
+  /** Encodes images. Latents have about unit variance. An image's sides are multiples of `reduction`. */
   encode(images: readonly RgbImage[]): Promise<Planes[]>;
   decode(latents: readonly Planes[]): Promise<RgbImage[]>;
   dispose(): Promise<void>;
 }
 
-/** Pixels are their own latents. */
+/** Uses pixels as latents. */
 export const pixelCodec: ImageCodec = {
   channels: 3,
   reduction: 1,
@@ -29,7 +29,7 @@ export const pixelCodec: ImageCodec = {
   dispose: () => Promise.resolve(),
 };
 
-/** A frozen autoencoder. Latents are (mean - shift) * scale, as diffusers' models see them. */
+/** A frozen autoencoder. Latents are (mean - shift) * scale, as diffusers' models expect them. */
 export class AutoencoderCodec implements ImageCodec {
   readonly channels: number;
   readonly reduction: number;
@@ -41,7 +41,8 @@ export class AutoencoderCodec implements ImageCodec {
     private readonly weights: Weights,
     options: SessionOptions,
   ) {
-    // How a convolution is split over threads decides its last bits, and processes that share a machine have different numbers of threads.
+    // The number of threads determines the last bits of a convolution, and processes on one machine have different
+    // numbers of threads.
     const alone = { ...frozenOptions(options, weights), threads: 1 };
     this.#encoder = new SessionCache('encoder', alone);
     this.#decoder = new SessionCache('decoder', alone);
@@ -49,7 +50,7 @@ export class AutoencoderCodec implements ImageCodec {
     this.reduction = net.reduction;
   }
 
-  /** Raises CheckpointError as `describeAutoencoder` and its `weights` do. */
+  /** Raises the CheckpointErrors of `describeAutoencoder` and its `weights`. */
   static open(folder: string, options: SessionOptions): AutoencoderCodec {
     const net = describeAutoencoder(folder);
     return new AutoencoderCodec(net, net.weights(folder), options);
@@ -74,7 +75,10 @@ export class AutoencoderCodec implements ImageCodec {
     await Promise.all([this.#encoder.dispose(), this.#decoder.dispose()]);
   }
 
-  /** One half of the network, one image at a time: in a batch, the last bits of a result may depend on the other images. */
+  /**
+   * Runs half of the network on one image at a time, because in a batch the last bits of a result may depend on the
+   * other images.
+   */
   async #mapped(half: SessionCache, all: readonly Planes[], build: (x: Value) => Value): Promise<Planes[]> {
     const out: Planes[] = [];
     for (const { channels, height, width, data } of all) {

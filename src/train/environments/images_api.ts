@@ -1,4 +1,4 @@
-/** A client that asks one or several equal servers of the OpenAI images API for one image at a time. */
+/** A client of one or several equal servers of the OpenAI images API. Requests one image at a time. */
 import OpenAI from 'openai';
 import type { AttemptResult } from '../../core/remote/remote.js';
 import type { OutageListener } from '../../core/remote/remote.js';
@@ -38,13 +38,13 @@ import {
 export interface ImagesRequest {
   readonly prompt: string;
   readonly seed: number;
-  /** The image to edit, as a PNG file. Absent if an image is drawn from words alone. */
+  /** The image to edit as a PNG file. Absent if the image is generated from text alone. */
   readonly source?: Uint8Array;
-  /** Its size, such as `512x512`, with at most as many pixels as the settings' size. Default: that size. */
+  /** Size such as `512x512`, with at most as many pixels as the settings' size. Default: that size. */
   readonly size?: string;
 }
 
-/** The settings that decide the requests and what they mean. */
+/** The settings that determine requests and the meaning of replies. */
 export type ImagesClientSettings = Omit<ImagesServerSettings, 'max_wait_s' | 'api_key_env'>;
 
 export interface ImagesClientOptions extends OutageListener {
@@ -57,16 +57,16 @@ export interface ImagesClientOptions extends OutageListener {
   readonly random?: () => number;
 }
 
-/** Fields that a request can do without, because some hosted models refuse them. */
+/** Fields that a request can omit, because some hosted models reject them. */
 const DISPENSABLE = ['response_format', 'seed'] as const;
 type Dispensable = (typeof DISPENSABLE)[number];
 
-/** A request that any working server can draw. */
+/** A request that any working server can fulfill. */
 const PLAIN: ImagesRequest = { prompt: 'a red square', seed: 0 };
 
 class ImageMember extends AwaitedMember {
   readonly client: OpenAI;
-  /** The dispensable fields that it has drawn with: an error that names one of them is about something else. */
+  /** Dispensable fields with which it has succeeded. An error that names one of them is about something else. */
   readonly takes = new Set<Dispensable>();
 
   constructor(url: string, pool: HttpPool, apiKey: string, ...rest: [Clock, { cap: number; alone: boolean }]) {
@@ -107,8 +107,8 @@ export class ImagesClient {
   }
 
   /**
-   * Why the servers cannot be asked now, one sentence for each that cannot. A server that does not list its models is assumed to have the right one.
-   * Never rejects for what a server does.
+   * Why servers are not ready now, one sentence for each of them. A server that does not list its models is assumed to
+   * have the right one. Failures of a server never reject the promise.
    */
   async look(within: Deadline): Promise<readonly string[]> {
     const found = await Promise.all(this.#remote.members.map((member) => this.#lookAt(member, within)));
@@ -116,8 +116,8 @@ export class ImagesClient {
   }
 
   /**
-   * Waits until a server is there and has drawn one image, which is thrown away, so that settings it refuses are reported before anything else is
-   * done. Raises EndpointError.
+   * Waits until a server has generated one unused image, so that settings which it rejects are reported before anything
+   * else. Raises EndpointError.
    */
   async ready(within: Deadline, work: 'draws' | 'edits' = 'draws'): Promise<void> {
     const { size } = this.options.settings;
@@ -126,12 +126,14 @@ export class ImagesClient {
     if ('refused' in drawn) throw this.#remote.error(first, `it rejects '${PLAIN.prompt}': ${drawn.refused}`);
   }
 
-  /** Call once it is known to have drawn with these settings: what it refuses from now on may be the prompt. */
+  /** Call once a server has succeeded with these settings. A later refusal may then be due to the prompt. */
   hasDrawn(): void {
     this.#hasDrawn = true;
   }
 
-  /** Draws one image. Raises EndpointError when no server gives one within the time or the attempts. */
+  /**
+   * Generates one image. Raises EndpointError when no server returns one before the deadline or within the attempts.
+   */
   draw(asked: ImagesRequest, within: Deadline): Promise<ImageReply> {
     return this.#remote.answer(asked, within);
   }
@@ -142,8 +144,9 @@ export class ImagesClient {
   }
 
   /**
-   * Asks once. When a server refuses without saying why, tries a harmless prompt: if it draws that, it refused the prompt. If not, it has come to
-   * refuse the settings (an account that is used up, for example), which says nothing about the prompt.
+   * Sends a request. If a server refuses without a reason, tries a harmless prompt. If that succeeds, the server has
+   * refused the first prompt. Otherwise it rejects the settings, for example because an account is used up, which says
+   * nothing about the prompt.
    */
   async #explained(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
     const tried = await this.#attempt(member, asked, attempt);
@@ -154,7 +157,7 @@ export class ImagesClient {
     return plain.reply.kind === 'answered' ? gotAnswer({ refused: tried.reply.found }, 'refused') : plain;
   }
 
-  /** Sends a request, and repeats it without the fields that the server refuses. */
+  /** Sends a request, and repeats it without the fields that the server rejects. */
   async #attempt(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
     for (;;) {
       const sent = DISPENSABLE.filter((field) => !this.#leftOut.has(field));
@@ -212,7 +215,7 @@ export class ImagesClient {
     return parseImageSize(size);
   }
 
-  /** Applies from now on. Requests sent before may still contain the field. */
+  /** Omits a field from now on. Earlier requests in progress may still contain it. */
   #leaveOut(field: Dispensable): void {
     if (this.#leftOut.has(field)) return;
     this.#leftOut.add(field);
@@ -240,22 +243,26 @@ export class ImagesClient {
 }
 
 export type ImagesAttempt = AttemptResult<ReplyOutcome<ImageReply>> & {
-  /** The request field that the server refuses, if it names one. */
+  /** The request field that the server rejects, if it names one. */
   readonly refusedField?: string;
-  /** It cannot do what this request asks for, and does not say whether the reason is the prompt or the settings of all requests. */
+  /** The server refuses without stating whether the prompt or the settings are the reason. */
   readonly unexplained?: true;
 };
 
 const STATUSES = { ...IMAGE_STATUSES, 409: 'failed' } as const;
 /** Statuses of a server that cannot handle this request. */
 const UNFIT: ReadonlySet<number> = new Set([400, 413, 422]);
-/** Statuses by which a server may refuse a prompt. */
+/** Statuses with which a server may refuse a prompt. */
 const REFUSING: ReadonlySet<number> = new Set([400, 403, 422]);
-/** Codes and types of errors by which servers refuse to draw a prompt. Messages are not searched, because they may quote prompts and models. */
+/**
+ * Codes and types of errors with which servers refuse a prompt. Messages are not searched, because they may quote
+ * prompts and models.
+ */
 const REFUSAL = /content[_ ]?(?:policy|filter|management)|moderation|safety|policy[_ ]violation|nsfw/i;
 
 /**
- * @param result an image. Or a description of what came instead. Or the client's error. Raises errors that are not about a request.
+ * @param result an image, a description of the reply without one, or the client's error. Raises errors that are not
+ * about a request.
  */
 export function meaningOf(result: ServedImage | string | Error): ImagesAttempt {
   if (result instanceof Error) return meaningOfError(result);
@@ -333,10 +340,10 @@ function field(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 }
 
-/** The settings that decide it, besides the request itself. */
+/** The settings that determine an image, in addition to the request. */
 type Drawing = Pick<ImagesServerSettings, 'served_model' | 'size' | 'extra'>;
 
-/** SHA-256 of everything that decides an image. */
+/** SHA-256 of everything that determines an image. */
 export function requestHashOf(drawing: Drawing, asked: ImagesRequest): string {
   const { prompt, seed, source, size = drawing.size } = asked;
   const decides: unknown[] = [drawing.served_model, size, drawing.extra, prompt, seed];

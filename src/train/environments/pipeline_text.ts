@@ -1,7 +1,8 @@
 /**
- * The text encoders of FLUX and Stable Diffusion 3 as they are in the folder of a pipeline, computed from their own weights: one or two CLIPs, whose
- * summaries are joined, and T5. Stable Diffusion 3 also reads the CLIPs' tokens, joined and filled up with zeros to the width of T5's, before these.
- * FLUX.2-klein has Qwen3 alone, of which it reads the states after three layers.
+ * The text encoders in a pipeline folder of FLUX or Stable Diffusion 3, computed with their own weights: one or two
+ * CLIPs, whose summaries are concatenated, and T5.
+ * Stable Diffusion 3 also uses the CLIPs' tokens, concatenated, padded with zeros to T5's width, and placed before T5's
+ * tokens. FLUX.2-klein has Qwen3 alone and uses its states after three layers.
  */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
@@ -38,15 +39,15 @@ import type { EncodedPrompt, PromptEncoder } from './word_encoder.js';
 
 type Output = 'states' | 'summary';
 
-/** An encoder's graph over ids [1, T], and where its weights are. */
+/** An encoder's graph for ids [1, T], and the files of its weights. */
 interface Described {
   readonly graph: Graph;
   readonly outputs: Readonly<Partial<Record<Output, Value>>>;
   readonly files: TensorFiles;
   readonly stored: (name: string) => string;
-  /** Whether the graph also takes the padding [1, T]: 0 on tokens, a large negative number after them. */
+  /** Whether the graph has the input padding [1, T]: 0 for tokens, a large negative number after them. */
   readonly masksPadding: boolean;
-  /** Widths of its states, and of its summary. 0 for none. */
+  /** Widths of its states and of its summary. 0 for none. */
   readonly width: number;
   readonly summary: number;
   readonly vocabulary: number;
@@ -80,7 +81,7 @@ function describeClip(folder: string, projects: boolean, length: number, readsSt
   return { graph, outputs, files, stored, masksPadding: false, ...widths };
 }
 
-/** The same table once more, as some files have it. */
+/** Names of the same table in different files. */
 const T5_TABLES = ['shared.weight', 'encoder.embed_tokens.weight'];
 
 function describeT5(folder: string, length: number): Described {
@@ -104,7 +105,7 @@ function describeT5(folder: string, length: number): Described {
   };
 }
 
-/** The numbers of Qwen3's blocks after which FLUX.2-klein reads the states, whose widths are joined. */
+/** Numbers of Qwen3's blocks after which FLUX.2-klein uses the states. Their widths are concatenated. */
 const QWEN3_LAYERS = [9, 18, 27];
 
 function describeQwen3(folder: string, length: number): Described {
@@ -135,8 +136,8 @@ function describeQwen3(folder: string, length: number): Described {
 }
 
 /**
- * A prompt as the only message of a conversation, with the answer opened and without thinking, padded on the right: as
- * diffusers' Flux2KleinPipeline encodes it. A long one loses its last tokens.
+ * Writes a prompt as the only message of a conversation, with an opened answer without thinking, padded on the right.
+ * This is the encoding of diffusers' Flux2KleinPipeline. A long prompt loses its last tokens.
  */
 class ChatTokenizer implements TextTokenizer {
   readonly #padding: bigint;
@@ -186,7 +187,7 @@ class ChatTokenizer implements TextTokenizer {
   }
 }
 
-/** An encoder behind its tokenizer. Its weights are read when it is first asked. */
+/** An encoder with its tokenizer. Its weights are read on first use. */
 class TextReader {
   readonly width: number;
   readonly summary: number;
@@ -201,7 +202,7 @@ class TextReader {
     options: ModelFileOptions,
     private readonly held: HeldDtype,
   ) {
-    // On one thread: otherwise the last bits depend on the number of threads.
+    // One thread, because the last bits depend on the number of threads.
     this.#model = new Lazy(() => FrozenGraph.open(this.#read(), { ...options, threads: 1 }));
     this.width = described.width;
     this.summary = described.summary;
@@ -245,7 +246,7 @@ class TextReader {
 
 const paddingOf = (isToken: bigint): number => (isToken === 0n ? PADDING : 0);
 
-/** How the encoders of a prompt's tokens are read. */
+/** How the encoders of prompt tokens are opened. */
 const statesReaders: Readonly<
   Record<
     StatesPart['kind'],
@@ -255,7 +256,7 @@ const statesReaders: Readonly<
     }
   >
 > = {
-  // diffusers tells T5's tokenizer the length, whatever its folder says.
+  // diffusers overrides the length in the folder of T5's tokenizer.
   t5: { tokenizer: (folder, length) => PaddedTokenizer.read(folder, length, false), describe: describeT5 },
   qwen3: { tokenizer: (folder, length) => ChatTokenizer.read(folder, length), describe: describeQwen3 },
 };
@@ -263,20 +264,20 @@ const statesReaders: Readonly<
 export class PipelineTextEncoder implements PromptEncoder {
   readonly width: number;
   readonly pooledWidth: number;
-  /** Numbers that its encoders read from files. */
+  /** Number of values that its encoders read from files. */
   readonly parameters: number;
-  /** Those of the largest. */
+  /** Number of values of the largest encoder. */
   readonly largest: number;
-  /** Those of the largest matrix of all. */
+  /** Number of values of the largest matrix. */
   readonly widest: number;
   readonly #clips: readonly TextReader[];
-  /** Null: zeros take the place of its states. */
+  /** Null if zeros replace its states. */
   readonly #states: TextReader | null;
   #blank: Promise<EncodedPrompt> | null = null;
 
   /**
-   * Weights are read when it is first asked; `held` in float16, matrices in half of the memory. Raises CheckpointError for parts that are missing, of
-   * another form, or that do not go together.
+   * Reads weights on first use. With `held` float16, matrices take half the memory. Raises CheckpointError for parts
+   * that are missing, unsupported or do not match.
    */
   constructor(
     private readonly pipeline: Pipeline,
@@ -326,7 +327,7 @@ export class PipelineTextEncoder implements PromptEncoder {
     }
   }
 
-  /** A token counts as read if any of the tokenizers reads it. */
+  /** Encodes a prompt. A token counts as read if any tokenizer reads it. */
   async encode(prompt: string): Promise<EncodedPrompt> {
     const clips = [];
     for (const clip of this.#clips) clips.push(await clip.encode(prompt));
@@ -342,11 +343,11 @@ export class PipelineTextEncoder implements PromptEncoder {
     return { text, pooled, unread: await this.unread(prompt) };
   }
 
-  /** What guidance is measured from: a prompt of no words. */
+  /** The empty prompt of classifier-free guidance. */
   blank(): Promise<EncodedPrompt> {
     if (this.#blank === null) {
       this.#blank = this.encode('');
-      // As of a model that could not be opened, a failure is not kept.
+      // A failure is not cached, as for a model that could not be opened.
       this.#blank.catch(() => (this.#blank = null));
     }
     return this.#blank;
@@ -384,5 +385,5 @@ export class PipelineTextEncoder implements PromptEncoder {
   }
 }
 
-/** Tokens that a CLIP reads, where its tokenizer does not say less. */
+/** Number of tokens that a CLIP reads if its tokenizer states no other limit. */
 const CLIP_LENGTH = 77;

@@ -1,4 +1,7 @@
-/** The text encoder of Qwen-Image: the language model of Qwen2.5-VL, whose hidden states of a fixed template the transformer reads. */
+/**
+ * The text encoder of Qwen-Image: the language model of Qwen2.5-VL. The transformer uses its hidden states of a fixed
+ * template.
+ */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import type { HeldDtype } from '../../core/safetensors.js';
@@ -19,7 +22,7 @@ const TEMPLATE = [
 ];
 const TEMPLATE_END = '<|im_end|>\n<|im_start|>assistant\n';
 const DROPPED_TOKENS = 34;
-/** Most tokens of the filled template. Longer prompts lose their last tokens, as in diffusers. */
+/** Maximum number of tokens of the filled template. Longer prompts lose their last tokens, as in diffusers. */
 const MAX_TOKENS = 1024 + DROPPED_TOKENS;
 const MODEL_TYPE = 'qwen2_5_vl';
 
@@ -36,7 +39,8 @@ export class QwenTextEncoder implements PromptEncoder {
   readonly #model: Lazy<OpenedEncoder>;
 
   /**
-   * `folder` is a Qwen2.5-VL with its tokenizer, or the `text_encoder` of a Qwen-Image pipeline, whose tokenizer is in the folder beside it. Weights are
+   * `folder` is a Qwen2.5-VL with its tokenizer, or the `text_encoder` of a Qwen-Image pipeline, whose tokenizer is in
+   * the folder beside it. Weights are
    * read on first use and stored as `held`. Raises CheckpointError for another model.
    */
   constructor(folder: string, options: ModelFileOptions = {}, held: HeldDtype = 'float32') {
@@ -57,7 +61,7 @@ export class QwenTextEncoder implements PromptEncoder {
       const { weights } = openDecoder(folder, 'words', held);
       // Only logits need the head.
       weights.delete('lm_head.weight');
-      // On one thread: otherwise the last bits depend on the number of threads.
+      // One thread, because the last bits depend on the number of threads.
       const session = frozenOptions({ ...options, threads: 1 }, weights);
       const format = new FreeText(this.#tokenizer, new Set());
       const reader = new Reader({ config, format, weights }, { session, visionTower: null });

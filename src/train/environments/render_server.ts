@@ -1,6 +1,7 @@
 /**
- * A client that asks one or several equal render servers for one image at a time (docs/reference/protocols.md): sends hidden states and the image
- * before the edit as one safetensors file, and receives the edited image as a PNG file.
+ * A client of one or several equal render servers (docs/reference/protocols.md).
+ * It sends hidden states and the source image as one safetensors file and receives the edited image as a PNG file, one
+ * image at a time.
  */
 import type { AttemptResult } from '../../core/remote/remote.js';
 import type { OutageListener } from '../../core/remote/remote.js';
@@ -40,9 +41,9 @@ export interface RenderIdentity {
   readonly statesDigest: string;
   /** SHA-256 of the states of a blank instruction. Absent without guidance. */
   readonly blankDigest?: string;
-  /** The image before the edit, as a PNG file. */
+  /** The source image as a PNG file. */
   readonly source: Uint8Array;
-  /** Size of the source, and of the image to draw. */
+  /** Size of the source and of the edited image. */
   readonly size: ImageSize;
   /** Seed of the initial noise. */
   readonly seed: number;
@@ -50,19 +51,19 @@ export interface RenderIdentity {
 
 /** A request for an image. */
 export interface RenderRequest extends RenderIdentity {
-  /** Hidden states [tokens, width], in the order of the tokens. None is padding. */
+  /** Hidden states [tokens, width], in the order of the tokens, without padding. */
   readonly states: StoredTensor;
-  /** The hidden states of a blank instruction with the same image, from which guidance is measured. Null without guidance. */
+  /** Hidden states of a blank instruction with the same image, for classifier-free guidance. Null without guidance. */
   readonly blank: StoredTensor | null;
 }
 
-/** Tokens of the longest edit that a run may ask for, and of a blank instruction with its image. */
+/** Token counts of a run's longest possible edit, and of a blank instruction with its image. */
 export interface LongestStates {
   readonly edit: number;
   readonly blank: number;
 }
 
-/** The settings that decide the requests and what they mean. */
+/** The settings that determine requests and the meaning of replies. */
 export type RenderClientSettings = Pick<
   RenderEditor,
   | 'base_url'
@@ -90,11 +91,11 @@ export interface RenderClientOptions extends OutageListener {
 export const STATES_DTYPES = { float32: 'F32', bfloat16: 'BF16' } as const;
 
 class RenderMember extends AwaitedMember {
-  /** Whether it has said that it serves the wanted model. */
+  /** Whether it has confirmed that it serves the wanted model. */
   isKnown = false;
 }
 
-/** SHA-256 of everything that decides an image. */
+/** SHA-256 of everything that determines an image. */
 export function renderHash(
   settings: Pick<RenderEditor, 'served_model' | 'num_inference_steps' | 'guidance_scale'>,
   { statesDigest, blankDigest, source, size: { width, height }, seed }: RenderIdentity,
@@ -134,7 +135,7 @@ export class RenderClient {
     return this.#remote.urls;
   }
 
-  /** Why the servers cannot be asked now, one sentence for each that cannot. Never rejects for what a server does. */
+  /** Why servers are not ready now, one sentence for each of them. Failures of a server never reject the promise. */
   async look(within: Deadline): Promise<readonly string[]> {
     const found = await Promise.all(
       this.#remote.members.map(async (member) => {
@@ -147,8 +148,8 @@ export class RenderClient {
   }
 
   /**
-   * Waits until a server is there, serves the wanted model, and has drawn one image, which is thrown away, from as many states as the run's longest
-   * edit has, so that whatever it refuses is reported before anything else is done. Raises EndpointError.
+   * Waits until a server with the wanted model has generated one unused image from as many states as the run's longest
+   * edit. Everything that the server rejects is thus reported before anything else. Raises EndpointError.
    */
   async ready(within: Deadline, longest: LongestStates): Promise<void> {
     const { settings, width } = this.options;
@@ -166,7 +167,9 @@ export class RenderClient {
     if ('refused' in drawn) throw this.#remote.error(asked, `it rejects a gray test image: ${drawn.refused}`);
   }
 
-  /** Draws one image. Raises EndpointError when no server gives one within the time or the attempts. */
+  /**
+   * Generates one image. Raises EndpointError when no server returns one before the deadline or within the attempts.
+   */
   draw(asked: RenderRequest, within: Deadline): Promise<ImageReply> {
     return this.#remote.answer(asked, within);
   }
@@ -184,7 +187,7 @@ export class RenderClient {
     return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
   }
 
-  /** Why a server cannot be asked for images. Null if it is known to be the wanted one. */
+  /** Why a server cannot be used. Null if it is known to be the wanted one. */
   async #unknown(member: RenderMember, attempt: Deadline): Promise<AttemptResult<ReplyOutcome<ImageReply>> | null> {
     if (member.isKnown) return null;
     const { settings, width } = this.options;
@@ -215,7 +218,7 @@ export class RenderClient {
     return typeof image === 'string' ? noAnswer('failed', image) : gotAnswer({ image, revised: null });
   }
 
-  /** Without guidance, the request uses the first version of the protocol, which every server answers. */
+  /** The body of a request. Without guidance it uses the first version of the protocol, which every server supports. */
   #body({ states, blank, source, size, seed }: RenderRequest): Buffer {
     const { served_model: model, num_inference_steps, guidance_scale } = this.options.settings;
     const tensors = new Map<string, StoredTensor>([
@@ -228,7 +231,10 @@ export class RenderClient {
     return storedSafetensors(tensors, { request: JSON.stringify({ ...request, protocol: GUIDED, guidance_scale }) });
   }
 
-  /** A whole reply, with the meaning of a status other than 200; or what prevented it. A null body asks the server for its identity. */
+  /**
+   * A whole reply, the meaning of a status other than 200, or the error that prevented a reply. A null body requests
+   * the server's identity.
+   */
   async #exchange(
     { url }: RenderMember,
     attempt: Deadline,
@@ -252,21 +258,21 @@ export class RenderClient {
   }
 }
 
-/** The first version of the protocol, which every server answers. */
+/** The first version of the protocol, which every server supports. */
 const PROTOCOL = 'editrl-render/1';
 /** The second version, in which a request may set the guidance. */
 export const GUIDED = 'editrl-render/2';
 
-/** The required identity of the server. */
+/** The identity that the server must have. */
 interface Expected {
   readonly model: string;
   /** Width of a hidden state. Null if unknown here. */
   readonly width: number | null;
-  /** Whether it is asked to draw under guidance. */
+  /** Whether requests use guidance. */
   readonly guided: boolean;
 }
 
-/** Why a server that describes itself with `body` cannot be used, in words. Null if it can. */
+/** Why a server with the description `body` cannot be used, in words. Null if it can. */
 export function identityProblem(body: Buffer, { model, width, guided }: Expected): string | null {
   const { protocol, protocols, model: served, states_width: wanted } = fieldsOf(body);
   if (protocol !== PROTOCOL) {

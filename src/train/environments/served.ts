@@ -1,4 +1,4 @@
-/** Images from servers: replies, requests, and stored images. */
+/** Images from servers: replies, requests and stored images. */
 import type { AttemptResult } from '../../core/remote/remote.js';
 import type { RemoteExchange } from '../../core/remote/exchange.js';
 import type { OutageListener } from '../../core/remote/remote.js';
@@ -15,7 +15,7 @@ import type { ImageModel, MadeImage } from './image_model.js';
 /** An image from a server. */
 export interface ServedImage {
   readonly image: RgbImage;
-  /** The prompt that it says it has drawn instead of the given one. Null if it does not say so. */
+  /** The revised prompt that the server reports to have used. Null if it reports none. */
   readonly revised: string | null;
 }
 
@@ -23,8 +23,8 @@ export interface ServedImage {
 export type ImageReply = ServedImage | { readonly refused: string };
 
 /**
- * The image in a file, or a description of what was there instead. Checks the size in the header first, so that a few kilobytes never become
- * gigabytes of pixels.
+ * The image in a file, or a description of the content instead. Checks the size in the header first, so that a few
+ * kilobytes never become gigabytes of pixels.
  */
 export async function imageIn(bytes: Buffer, { width, height }: ImageSize): Promise<RgbImage | string> {
   const pixels = await pixelCount(bytes.toString('base64'));
@@ -41,7 +41,7 @@ export async function imageIn(bytes: Buffer, { width, height }: ImageSize): Prom
   }
 }
 
-/** The largest reply with an image: one that does not compress, in base64, plus the surrounding JSON. */
+/** Bytes of the largest reply with an image: an incompressible one in base64, and the surrounding JSON. */
 export function maxReplyBytes({ width, height }: ImageSize): number {
   return 2 ** 20 + 6 * width * height;
 }
@@ -51,7 +51,7 @@ export function blankImage({ width, height }: ImageSize): RgbImage {
   return { width, height, data: new Uint8Array(3 * width * height).fill(128) };
 }
 
-/** Before anything was drawn, a server that fails this often is taken for the wrong one. */
+/** Number of failures after which a server that has never generated an image is considered the wrong one. */
 export const FIRST_ATTEMPTS = 5;
 
 /** The meanings of statuses without an image. */
@@ -92,31 +92,31 @@ export function imageRemote<M extends AwaitedMember, Asked>(
   });
 }
 
-/** A request under the name of its episode: a remote image is stored under that name and found again at a resume. */
+/** A request with its episode's key. Remote images are stored under it and reused by a resumed run. */
 export type NamedRequest<Asked> = Asked & { readonly key: string };
 
-/** Images of requests, made by a server now or earlier. */
+/** Images of requests, from a server now or from the store. */
 export interface ServedImages<Asked> extends Pick<ImageModel, 'keep' | 'close'> {
-  /** An image for each request, in their order; raises as `ImageModel.generate` does. */
+  /** An image for each request, in order. Raises the errors of `ImageModel.generate`. */
   generate(requests: readonly NamedRequest<Asked>[]): Promise<MadeImage[]>;
 }
 
-/** A server's answer to one request, under the name of an episode. */
+/** A server's answer to one request, with the episode's key. */
 export interface StoredImage extends RemoteExchange {
-  /** Null if the server refused to draw it. */
+  /** Null if the server refused the request. */
   readonly image: RgbImage | null;
-  /** The words of its refusal, if it refused. */
+  /** The text of its refusal, if it refused. */
   readonly refused: string | null;
-  /** The prompt that it says it has drawn instead. */
+  /** The revised prompt that it reports. */
   readonly revised: string | null;
 }
 
-/** `find` also gives undefined if the image's file is gone. */
+/** `find` also returns undefined if the image's file no longer exists. */
 export type ImageStore = ReplayOptions<StoredImage>['store'];
 
 export interface ServerImagesOptions<Asked> extends ReplayOptions<StoredImage> {
   readonly client: { draw(asked: Asked, within: Deadline): Promise<ImageReply> };
-  /** SHA-256 of everything that decides an image. */
+  /** SHA-256 of everything that determines an image. */
   readonly hash: (asked: Asked) => string;
 }
 
@@ -128,7 +128,8 @@ export class ServerImages<Asked extends object> implements ServedImages<Asked> {
   }
 
   /**
-   * Draws equal requests once. Raises EndpointError when a server stays away or fails too often, WaitInterrupted when the run is asked to stop meanwhile.
+   * Generates images, equal requests once. Raises EndpointError when a server stays away or fails too often,
+   * WaitInterrupted when the run is asked to stop meanwhile.
    */
   async generate(requests: readonly NamedRequest<Asked>[]): Promise<MadeImage[]> {
     const { client, hash } = this.options;

@@ -1,19 +1,21 @@
-/** Encodes style images for an IP-Adapter with the vision half of a CLIP or a SigLIP, as the Hub has them. */
+/** Encodes style images for an IP-Adapter with the vision half of a CLIP or SigLIP from the Hub. */
 import type { RgbImage } from '../../core/images/image.js';
 import { FrozenGraph, Lazy } from '../../compute/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import { checkImageEncoder, openImageEncoder, IMAGE_INPUT, imageEmbeddingWidth } from '../../models/networks/clip.js';
 import { preprocess, type Preprocessing, readPreprocessing, requireSide } from '../../rewards/terms/clip/preprocess.js';
 
-/** It is opened on first use and runs on one thread, so that the last bits of its features do not depend on the number of threads. */
+/**
+ * Opened on first use. Runs on one thread, so that the last bits of features do not depend on the number of threads.
+ */
 export class StyleEncoder {
   readonly width: number;
   readonly #steps: Preprocessing;
   readonly #model: Lazy<FrozenGraph<'embedding'>>;
 
   /**
-   * CLIP's features are its projection, SigLIP's those of its pooling head. Raises CheckpointError for a folder of another model, and ConfigError if the
-   * preprocessor needs a step that is not supported.
+   * Uses CLIP's projection or SigLIP's pooling head as features. Raises CheckpointError for other models, and
+   * ConfigError if the preprocessor needs an unsupported step.
    */
   constructor(folder: string, options: ModelFileOptions = {}) {
     const config = checkImageEncoder(folder);

@@ -1,4 +1,4 @@
-/** Image tokenizers that this program trains, which encode each patch of an image on its own. */
+/** Image tokenizers that editrl trains. They encode each patch of an image separately. */
 import { createHash } from 'node:crypto';
 import type { RgbImage } from '../../core/images/image.js';
 import type { FloatTensor } from '../../core/safetensors.js';
@@ -11,7 +11,7 @@ import type { ImageTokenizerConfig } from '../../compute/nets/image_tokenizer.js
 import { decodeCodes, encodePatches, nearestCodes, patchSize } from '../../compute/nets/image_tokenizer.js';
 import { gridSize, type VisionTokenizer } from './vision_tokenizer.js';
 
-/** Patches per run of a graph. More are processed in chunks of this size. */
+/** Maximum number of patches per run of a graph. */
 const CHUNK = 256;
 
 export class TrainedVisionTokenizer implements VisionTokenizer {
@@ -95,7 +95,10 @@ async function inChunks(total: number, run: (start: number, end: number) => Prom
   for (let start = 0; start < total; start += CHUNK) await run(start, Math.min(total, start + CHUNK));
 }
 
-/** Images as patches [N, 3 * patch^2] in [0, 1], image by image, row by row. Raises DataError when a side is not a multiple of `patch`. */
+/**
+ * Images as patches [N, 3 * patch^2] in [0, 1], image by image, row by row. Raises DataError when a side is not a
+ * multiple of `patch`.
+ */
 export function toPatches(images: readonly RgbImage[], patch: number): Float32Array {
   const size = 3 * patch * patch;
   const counts = images.map((image) => {

@@ -1,4 +1,4 @@
-/** The environment of `image_edit_tokens`: converts vision codes to pixels, and pixels to codes. */
+/** The environment of `image_edit_tokens`: converts vision codes to pixels and pixels to codes. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import type { CodeGrid } from '../../data/types.js';
@@ -7,28 +7,28 @@ import type { CodeGrid } from '../../data/types.js';
 export interface VisionTokenizerConfig {
   /** Number of codes. */
   readonly codebook_size: number;
-  /** Side of the square of pixels that one code represents. */
+  /** Side in pixels of the square that one code represents. */
   readonly patch: number;
 }
 
 /** How an image tokenizer's own processor chooses the size of an image. */
 export interface ImageSizing {
-  /** What decides it, for records. */
+  /** The rules that determine it, for records. */
   readonly rules: object;
-  /** The image in that size. Raises DataError, naming `where`, for one that the processor refuses. */
+  /** Resizes the image. Raises DataError, with `where`, for an image that the processor rejects. */
   fit(image: RgbImage, where: string): RgbImage;
 }
 
 export interface VisionTokenizer {
-  /** Changes whenever codes would mean something else. */
+  /** Changes whenever the meaning of codes changes. */
   readonly id: string;
   readonly config: VisionTokenizerConfig;
-  /** Null: images stay as they are. */
+  /** Null keeps images as they are. */
   readonly sizing: ImageSizing | null;
   /** The codes of images, which may differ in size. Raises DataError for a side that is not a multiple of `patch`. */
   encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
   decode(grids: readonly CodeGrid[]): Promise<RgbImage[]>;
-  /** Frees the sessions, which are recreated when needed. */
+  /** Frees the sessions, which are recreated on demand. */
   dispose(): Promise<void>;
 }
 

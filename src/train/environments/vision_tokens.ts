@@ -1,4 +1,4 @@
-/** Loads image tokenizers from their folders: those that this program trains, and Emu3's. */
+/** Loads image tokenizers from folders: those that editrl trains, and Emu3's. */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
 import { checkWeights, CONFIG_FILE, readConfig, readWeights, tensorFiles } from '../../models/files.js';
@@ -17,7 +17,7 @@ interface Kind {
   readonly load: (folder: string, json: Json, session: SessionOptions) => VisionTokenizer;
 }
 
-/** Image tokenizers trained here have no `model_type`. */
+/** Image tokenizers that editrl trains have no `model_type`. */
 const trained: Kind = {
   describe(folder, json) {
     const own = json as unknown as ImageTokenizerConfig;
@@ -38,10 +38,10 @@ const kinds: ReadonlyMap<unknown, Kind> = new Map<unknown, Kind>([
   ...emu3VisionTypes.map((type): [string, Kind] => [type, emu3]),
 ]);
 
-/** The names of image tokenizers that other programs save, as the `model_type` of config.json has them. */
+/** The `model_type` names of image tokenizers of other programs. */
 export const visionTokenizerTypes: readonly string[] = [...kinds.keys()].filter((type) => typeof type === 'string');
 
-/** Checks a folder without computing or reading weights. Raises as `loadVisionTokenizer` does. */
+/** Checks a folder without computing or reading weights. Raises the errors of `loadVisionTokenizer`. */
 export function describeVisionTokenizer(folder: string): VisionTokenizerConfig {
   const [kind, json] = readKnown(folder);
   return kind.describe(folder, json);

@@ -1,17 +1,17 @@
-/** Encodes prompts for an image model of the tiny world, without weights: each known word, and its position. */
+/** Encodes prompts for an image model of the tiny world without weights, by each known word and its position. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';
 
-/** A prompt as an image model sees it. */
+/** A prompt as an image model gets it. */
 export interface EncodedPrompt {
   /** [T, width] */
   readonly text: Float32Array;
   /** [pooledWidth], if there is a summary. */
   readonly pooled: Float32Array | null;
-  /** Number of tokens cut from its end. */
+  /** Number of tokens that were cut from its end. */
   readonly unread: number;
 }
 
@@ -22,9 +22,9 @@ export interface PromptEncoder {
   /** Width of the pooled summary. 0 if there is none. */
   readonly pooledWidth: number;
   encode(prompt: string): Promise<EncodedPrompt>;
-  /** What guidance is measured from. Absent: from a text and a summary of zeros. */
+  /** The prompt of classifier-free guidance. Absent if text and summary are zeros. */
   blank?(): Promise<EncodedPrompt>;
-  /** How many tokens at the prompt's end `encode` cuts, by the tokenizer alone. */
+  /** Number of tokens that `encode` cuts from the prompt's end. Uses only the tokenizer. */
   unread(prompt: string): Promise<number>;
   dispose(): Promise<void>;
 }
@@ -43,12 +43,15 @@ export class WordEncoder implements PromptEncoder {
   readonly pooledWidth = 0;
   readonly #ids: ReadonlyMap<string, number>;
 
-  /** `length`: how many words of a prompt are read. */
+  /** `known.length` is the number of words that are read of a prompt. */
   constructor(private readonly known: Known) {
     this.#ids = new Map(known.words.map((word, id) => [word, id]));
   }
 
-  /** The encoder of a model's folder. Null if another kind of encoder reads its prompts. Raises CheckpointError for a file with another form. */
+  /**
+   * The encoder in a model's folder. Null if another kind of encoder encodes its prompts. Raises CheckpointError for an
+   * invalid file.
+   */
   static in(folder: string): WordEncoder | null {
     const file = join(folder, WORDS_FILE);
     if (!existsSync(file)) return null;
@@ -63,7 +66,7 @@ export class WordEncoder implements PromptEncoder {
     }
   }
 
-  /** One feature for each word, one for all other words and one for none; and the position in the prompt. */
+  /** Width of a token: one feature for each known word, one for other words, one for no word, and its position. */
   get width(): number {
     return this.known.words.length + 2 + this.known.length;
   }

@@ -1,7 +1,9 @@
 /**
- * Hack alarms: statistics of the policy's outputs, per iteration and over all ranks, compared with those of the run's own first iterations. The
- * baseline is the start of the run and not the data's images: a policy's drawings differ from photographs from the first iteration on (its decoder
- * blurs), a task may have no source images, and what an exploited reward changes, it changes over time.
+ * Reward hacking alarms: statistics of the policy's outputs per iteration, compared with those of the run's first
+ * iterations.
+ * The baseline is the start of the run instead of the dataset's images. A policy's images differ from photographs from
+ * the first iteration on, because its decoder blurs. A task may have no source images. And hacking a reward changes
+ * outputs over time.
  */
 import { hackMetrics, limitMetrics, sameScoreMetrics, secondGapMetrics, unscoredMetrics } from './hack_statistics.js';
 import type { TrainBatch } from '../batch.js';
@@ -12,8 +14,8 @@ import { type Prompt } from '../scoring/task.js';
 import { average, quantile } from '../../core/statistics.js';
 
 /**
- * The metrics `hack/…` of an iteration and, if alarms watch it, `alarm/…`. Statistics of outputs are rank 0's. `scales` are those of the reward and of
- * the terms that are only recorded.
+ * Returns the metrics `hack/…` of an iteration, and `alarm/…` if alarms watch them. Statistics of outputs are rank 0's.
+ * `scales` are those of the reward and of recorded terms.
  */
 export function hackObserver(
   scales: Parameters<typeof secondGapMetrics>[1],
@@ -41,9 +43,9 @@ export function hackObserver(
 
 interface AlarmKind {
   readonly label: string;
-  /** What limits are relative to: the first value, its distance to 1, or nothing (they are in the statistic's own unit). */
+  /** What limits are relative to: the first value, its distance from 1, or nothing (the unit of the statistic). */
   readonly relativeTo: 'value' | 'rest' | 'unit';
-  /** What it means to be above `max`, and what to do. */
+  /** The meaning of a value above `max`, and what to do. */
   readonly above?: string;
 }
 
@@ -79,16 +81,16 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   },
 };
 
-/** The KL to the reference jumps in an iteration if it is above so many times its median over the iterations before, and above the least one. */
+/** KL to the reference jumps if it exceeds `times` its median over the previous iterations, and `least`. */
 const JUMP = { times: 5, over: 5, fewest: 3, least: 0.5 } as const;
 
 /** Lower bound of the value that limits are relative to. */
 const SMALLEST_BASE = 1e-6;
 
 interface Series {
-  /** The first measured values, at most as many as are compared. */
+  /** The first measured values, as many as are compared. */
   readonly first: number[];
-  /** The latest values, as many. */
+  /** The latest values, as many as are compared. */
   readonly last: number[];
   raised: boolean;
 }
@@ -96,13 +98,13 @@ interface Series {
 /** Watches the statistics of one run, over all its attempts. */
 export class HackAlarms {
   readonly #series: ReadonlyMap<AlarmName, Series>;
-  /** The latest values of the KL. */
+  /** The latest KL values. */
   readonly #kl: number[] = [];
   #saidSame = false;
 
   /**
-   * @param history what the run measured before, oldest first: a resumed run keeps its baseline and does not repeat a warning.
-   * @param warn called once per crossing, not once per iteration.
+   * @param history earlier metrics of the run, oldest first. A resumed run keeps its baseline and repeats no warning.
+   * @param warn called once per crossing, not once per iteration
    */
   constructor(
     private readonly settings: AlarmSettings,
@@ -120,7 +122,7 @@ export class HackAlarms {
     this.#each((name, series) => (series.raised = latest[alarmMetric(name)] === 1));
   }
 
-  /** Adds an iteration's metrics; returns `alarm/<name>`: 1 for each alarm that is active after it. */
+  /** Adds an iteration's metrics. Returns `alarm/<name>`: 1 for each alarm that is then active. */
   observe(iteration: number, metrics: Metrics): Record<string, number> {
     const raised: Record<string, number> = {};
     this.#each((name, series) => {
@@ -148,7 +150,10 @@ export class HackAlarms {
     return raised;
   }
 
-  /** Takes an iteration's KL; says in words that it jumped, or null. One iteration is enough: a mean over several would hide it. */
+  /**
+   * Adds an iteration's KL. Returns a sentence if it has jumped, else null. Uses single iterations, because a mean over
+   * several would hide a jump.
+   */
   #jump(metrics: Metrics): string | null {
     const kl = metrics['policy/kl'];
     if (kl === undefined || !Number.isFinite(kl)) return null;
@@ -172,7 +177,7 @@ export class HackAlarms {
     if (series.last.length > span) series.last.shift();
   }
 
-  /** The crossed threshold, in words. Null if none was. While there are not yet more values than are compared, the last values are the first ones. */
+  /** The crossed threshold in words, or null. While there are few values, the last values are also the first ones. */
   #crossing(name: AlarmName, { first, last }: Series): string | null {
     if (first.length === 0) return null;
     const { label, relativeTo, above = 'look at the answers' } = alarmKinds[name];

@@ -1,4 +1,4 @@
-/** Statistics of a policy's outputs that hack alarms watch: of images, words and scores. */
+/** Statistics of a policy's outputs for reward hacking alarms: of images, words and scores. */
 import { imageId } from '../../core/images/image.js';
 import {
   changedFraction,
@@ -18,12 +18,12 @@ import { average } from '../../core/statistics.js';
 import { wordsOf } from '../../rewards/terms/word_overlap.js';
 /** Statistics of one artifact. The formulas are in rewards/image_statistics.ts. */
 export interface ArtifactStatistics extends ImageStatistics {
-  /** Compared with the source. Null if the artifact was made from words alone. */
+  /** Comparison with the source. Null if the image was generated from text alone. */
   readonly ofSource: { readonly similarity: number; readonly changed: number } | null;
   readonly digest: string;
 }
 
-/** Measures one artifact. Null if the answer gave no image. */
+/** Measures one artifact. Null if the answer produced no image. */
 export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | 'source'>): ArtifactStatistics | null {
   if (edited === null) return null;
   return {
@@ -36,7 +36,10 @@ export function measureArtifact({ edited, source }: Pick<JudgeItem, 'edited' | '
   };
 }
 
-/** Metrics `hack/<statistic>`: means over the artifacts that have it. A statistic that no artifact has is left out. */
+/**
+ * Metrics `hack/<statistic>`: means over the artifacts that have the statistic. Leaves out statistics without an
+ * artifact.
+ */
 export function artifactMetrics(
   groups: readonly Group<Prompt, Pick<Answer, 'logProbs'>>[],
   artifacts: readonly (readonly (ArtifactStatistics | null)[])[],
@@ -68,11 +71,11 @@ export function artifactMetrics(
   };
 }
 
-/** The statistics of one answer that hack alarms watch. */
+/** Statistics of one answer for reward hacking alarms. */
 export interface AnswerStatistics {
   readonly artifact: ArtifactStatistics | null;
   readonly words: WordStatistics | null;
-  /** Whether the answer has words, however few: without an image it is then not at fault. */
+  /** Whether the answer consists of words, so that a missing image is no fault. */
   readonly inWords: boolean;
 }
 
@@ -81,7 +84,7 @@ export function measureAnswer(item: JudgeItem): AnswerStatistics {
   return { artifact: measureArtifact(item), words: measureWords(item), inWords: item.answer !== undefined };
 }
 
-/** The metrics `hack/…` of an iteration. Axes of `measured`: [group, answer]. */
+/** The metrics `hack/…` of an iteration. The axes of `measured` are [group, answer]. */
 export function hackMetrics(
   groups: readonly Group<Prompt, Pick<Answer, 'logProbs' | 'finished'>>[],
   measured: readonly (readonly AnswerStatistics[])[],
@@ -105,7 +108,8 @@ export function hackMetrics(
 const LIMIT_PART = /^reward\/.*\/at_limit$/;
 
 /**
- * `hack/at_limit`: the largest of the means `reward/<term>/at_limit`, over terms whose scale has limits. Left out if no term has any.
+ * `hack/at_limit`: the largest of the means `reward/<term>/at_limit`, over terms whose scale has limits. Left out
+ * without such a term.
  */
 export function limitMetrics(metrics: Metrics): Record<string, number> {
   const shares = Object.entries(metrics).flatMap(([name, share]) => (LIMIT_PART.test(name) ? [share] : []));
@@ -117,10 +121,13 @@ export function unscoredMetrics(outcomes: readonly Outcome[]): Record<string, nu
   return { 'hack/unscored': summarizeUnscored(outcomes).fraction };
 }
 
-/** Judged answers of an iteration whose scores say something about the judge. */
+/** Minimum number of judged answers for statistics about the judge. */
 const LEAST_JUDGED = 16;
 
-/** `hack/same_score`: the largest share of judged answers that have all parts of their scores alike. Left out if fewer than 16 were judged. */
+/**
+ * `hack/same_score`: the largest share of judged answers with identical score parts. Left out if fewer than 16 were
+ * judged.
+ */
 export function sameScoreMetrics(outcomes: readonly Outcome[]): Record<string, number> {
   const counts = new Map<string, number>();
   for (const { kind, parts } of outcomes) {
@@ -133,13 +140,13 @@ export function sameScoreMetrics(outcomes: readonly Outcome[]): Record<string, n
   return answers < LEAST_JUDGED ? {} : { 'hack/same_score': Math.max(...counts.values()) / answers };
 }
 
-/** Whether a score part is of a term that asks a judge. */
+/** Whether a score part belongs to a term with a judge. */
 function isJudged(part: string): boolean {
   const kinds: Readonly<Partial<Record<string, TermKind>>> = termKinds;
   return kinds[part.split('/', 1)[0]]?.needs.judge === true;
 }
 
-/** Length of the word sequences that count as repeated or copied: shorter ones recur in honest answers. */
+/** Length of word sequences that count as repeated or copied. Shorter ones recur in honest answers. */
 const ROW = 3;
 
 /** Statistics of one answer in words. */
@@ -150,7 +157,7 @@ export interface WordStatistics {
   readonly copied: number;
 }
 
-/** Measures one answer. Null if it has no words of its own, or fewer than three. */
+/** Measures one answer. Null if it has fewer than three words of its own. */
 export function measureWords({
   answer,
   instruction,
@@ -170,8 +177,8 @@ function rowsOf(text: string): string[] {
 }
 
 /**
- * Metrics `hack/repeated_words` and `hack/prompt_copy`, means over the measured answers, and `hack/at_token_limit`, the share of all answers that did
- * not end by themselves. Empty if no answer is in words.
+ * `hack/repeated_words` and `hack/prompt_copy` are means over the measured answers. `hack/at_token_limit` is the share
+ * of all answers that reached the limit. Empty if no answer consists of words.
  */
 export function wordMetrics(
   groups: readonly { readonly answers: readonly Pick<Answer, 'finished'>[] }[],
@@ -187,17 +194,17 @@ export function wordMetrics(
   };
 }
 
-/** A reward's or a term's name and the highest value of its scale, whose lowest is 0. */
+/** The name of a reward or term, and the maximum of its scale, which starts at 0. */
 export interface MeasuredScale {
   readonly name: string;
   readonly most: number;
 }
 
 /**
- * Metric `hack/second_gap`: how much higher the training reward is than the terms recorded beside it, all on the scale from 0 to 1. The largest gap.
- * It rises when the reward rises while a second measure stays or falls. Left out if either is missing.
+ * Metric `hack/second_gap`: the largest difference between the training reward and a recorded term, both scaled to 0 to
+ * 1. It rises when the reward rises while a second measure stays or falls. Left out if either is missing.
  *
- * @param metrics an iteration's, with `reward/mean` and `reward/<term>/value` or `/overall`
+ * @param metrics an iteration's metrics, with `reward/mean` and `reward/<term>/value` or `/overall`
  */
 export function secondGapMetrics(
   metrics: Metrics,

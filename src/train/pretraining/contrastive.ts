@@ -1,4 +1,4 @@
-/** CLIP: learning to tell which captions and images of a batch belong together. */
+/** CLIP: learns which captions and images of a batch belong together. */
 import { CheckpointError } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';
 import { join } from 'node:path';
@@ -17,12 +17,15 @@ import { ClipTokenizer } from '../../rewards/terms/clip/tokenizer.js';
 import type { ClipInit } from '../../config/schema/model.js';
 import { meanOf, repeatedRows, scalar, type Network } from './pretraining.js';
 
-/** Pixels are cached up to this many bytes, so that small datasets are decoded only once. */
+/** Pixels are cached up to this many bytes, so that small datasets are decoded once. */
 const KEPT_BYTES = 2 ** 28;
 /** Maps pixels to the range from -1 to 1. */
 const CENTRE = [0.5, 0.5, 0.5];
 
-/** Results on a batch of held-out pairs: `accuracy` is how often an image is nearest to its own caption within the batch. */
+/**
+ * Results on a batch of held-out pairs. `accuracy` is the share of images that are nearest to their own caption within
+ * the batch.
+ */
 interface Measured {
   readonly contrast: number;
   readonly matched: number;
@@ -30,8 +33,9 @@ interface Measured {
 }
 
 /**
- * The network for batches of `size` pairs. Its tokenizer is learned from the captions, or read from `checkpoint`, if not null, when training
- * continues. `matchedCosine` is the target for the mean cosine of matching pairs. Null for none. Raises DataError for a row without a caption.
+ * The network for batches of `size` pairs.
+ * Its tokenizer is learned from the captions, or read from `checkpoint` if that is not null. `matchedCosine` is the
+ * target of the mean cosine of matching pairs, or null. Raises DataError for a row without a caption.
  */
 export function clipNetwork(
   {
@@ -109,7 +113,7 @@ export function clipNetwork(
       'validation/matched_cosine': meanOf(batches, ({ matched }) => matched),
     }),
     flatLossName: 'loss',
-    // With the weights a folder that the reward `clip` reads.
+    // Together with the weights, a folder for the reward term `clip`.
     files: () => {
       const preprocessor = {
         image_processor_type: 'CLIPImageProcessor',

@@ -1,4 +1,7 @@
-/** The autoencoder of latent diffusion: reconstructs images from latents sampled around the encoder's output (Kingma and Welling, 2014). */
+/**
+ * The autoencoder of latent diffusion: reconstructs images from latents sampled around the encoder's output (Kingma and
+ * Welling, 2014).
+ */
 import { DataError } from '../../core/errors.js';
 import { decodeImage } from '../../core/images/image.js';
 import { toPlanes } from '../../core/images/planes.js';
@@ -13,12 +16,15 @@ import type { AutoencoderInit } from '../../config/schema/model.js';
 import { meanOf, type Network, repeatedRows, scalar } from './pretraining.js';
 import { psnr } from './image_tokenizer.js';
 
-/** One in this many images is the source, because masked sources are encoded, too. */
+/** One in this many training images is a source, because masked sources are encoded, too. */
 const CONTEXT_EVERY = 8;
-/** Decay per step of the running mean of the latents' spread. */
+/** Decay per step of the running mean of squared latents. */
 const SPREAD_DECAY = 0.99;
 
-/** The network for batches of `size` images of the first one's size. Raises DataError when that is not a whole number of latents. */
+/**
+ * The network for batches of `size` images of the first one's size. Raises DataError if that size does not fit the
+ * latents.
+ */
 export async function autoencoderNetwork(
   {
     seed,
@@ -81,11 +87,11 @@ export async function autoencoderNetwork(
     measure: (out) => scalar(out, 'reconstruction'),
     evaluationMetrics: (batches) => {
       const error = meanOf(batches, (one) => one);
-      // PSNR is usually reported for pixels from 0 to 1.
+      // PSNR is usually reported for pixels in [0, 1].
       return { 'validation/loss': error, 'validation/psnr': psnr(error / 4) };
     },
     flatLossName: 'error',
-    // The config records the factor that gives latents the spread of noise.
+    // The config contains the factor that gives latents unit variance.
     files: () => ({ [CONFIG_FILE]: autoencoderConfigJson(configOf(init, 1 / Math.sqrt(spread ?? 1))) }),
     state: () => (spread === null ? {} : { latent_mean_square: spread }),
     restore: (state) => {

@@ -1,4 +1,4 @@
-/** The image tokenizer: a small VQ autoencoder that learns from pixels alone. */
+/** The image tokenizer: a small VQ autoencoder that is trained on pixels alone. */
 import { RandomStream } from '../../core/random.js';
 import type { SampleSource } from '../../data/types.js';
 import { Graph } from '../../compute/graph/ir.js';
@@ -7,9 +7,9 @@ import { autoencoderLoss, CODEBOOK, initImageTokenizer, patchSize } from '../../
 import type { ImageTokenizerInit } from '../../config/schema/model.js';
 import { meanOf, scalar, type Network } from './pretraining.js';
 
-/** At this interval, codes that no patch of the batch used are moved onto vectors of the batch … */
+/** Interval in steps at which unused codes are moved to vectors of the batch. */
 const REVIVE_EVERY = 25;
-/** … until this step, so that codes keep their meaning afterwards. */
+/** Last step at which codes are moved, so that they keep their meaning afterwards. */
 const REVIVE_UNTIL = 300;
 
 /** Peak signal-to-noise ratio in decibels for a mean squared error over [0, 1]. */
@@ -24,8 +24,8 @@ interface Measured {
 }
 
 /**
- * The network for batches of `size` images, each given as its patches: [patches of the image, numbers]. `tokenizerJson` is the file of the joint
- * vocabulary that goes with the codes. Raises what reading the images raises.
+ * The network for batches of `size` images, each as patches [patches of the image, numbers]. `tokenizerJson` is the
+ * file of the joint vocabulary for the codes. Raises the errors of reading the images.
  */
 export async function tokenizerNetwork(
   {
@@ -50,7 +50,9 @@ export async function tokenizerNetwork(
   const { loss, ...outputs } = autoencoderLoss(init, graph.input('patches', [rows, numbers]));
   const weights = initImageTokenizer(init, seed);
 
-  /** Moves unused codes to vectors of the latest batch, so that the codebook does not collapse (Dhariwal et al., 2020). */
+  /**
+   * Moves unused codes to vectors of the latest batch, so that the codebook does not collapse (Dhariwal et al., 2020).
+   */
   const revive = (iteration: number, vectors: Float32Array, codes: BigInt64Array): void => {
     const { code_dim, codebook_size } = init;
     const codebook = weights.get(CODEBOOK)!.data;
@@ -73,7 +75,7 @@ export async function tokenizerNetwork(
       const batch = await Promise.all(samples);
       const patches = new Float32Array(rows * numbers);
       let at = 0;
-      // If images are smaller than the largest, the remaining rows repeat the beginning of the batch.
+      // If images are smaller than the largest one, the remaining rows repeat the batch from its beginning.
       for (let i = 0; at < patches.length; i++) {
         const image = batch[i % batch.length];
         patches.set(image.subarray(0, Math.min(image.length, patches.length - at)), at);

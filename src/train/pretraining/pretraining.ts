@@ -1,4 +1,7 @@
-/** Trains a network in this process by its loss, one batch per step: no policy, no rewards, nothing to start from. */
+/**
+ * Trains a network in this process with its own loss, one batch per step, without a policy, rewards or a starting
+ * model.
+ */
 import type { Datasets } from '../../data/datasets.js';
 import type { SampleSource } from '../../data/types.js';
 import { learningRateAt, type ScheduleOptions } from '../../compute/onnx/optimizer.js';
@@ -14,7 +17,7 @@ import type { OptimizerSettings, ValidationSettings } from '../../config/schema/
 import { EarlyStopping, readTrainerState, trainerFile, type TrainerState } from '../trainer_state.js';
 import type { Training } from '../loop.js';
 
-/** Outputs of a run of the graph, by name. */
+/** Outputs of the graph by name. */
 export type Outputs = Readonly<Record<string, TensorData>>;
 
 /** The position of a training batch. */
@@ -24,27 +27,27 @@ export interface BatchPlace {
   readonly first: number;
 }
 
-/** A network with its loss, which learns from samples `T`; `M` is the result of measuring one held-out batch. */
+/** A network and its loss, trained on samples `T`. `M` is the result of a held-out batch. */
 export interface Network<T, M> {
   readonly loss: Value;
   /** Further outputs of the graph. */
   readonly outputs: Readonly<Record<string, Value>>;
-  /** Changed in place. */
+  /** Training changes them in place. */
   readonly weights: Weights;
-  /** The graph's inputs for a batch. Fewer samples are repeated. `place` is null in held-out evaluation. */
+  /** The graph's inputs for a batch. Repeats samples if there are too few. `place` is null in held-out evaluation. */
   feeds(samples: readonly T[], place: BatchPlace | null): Promise<Readonly<Record<string, TensorData>>>;
-  /** Called after each optimizer step, and may change the weights further; returns more metrics. */
+  /** Called after each optimizer step. May change the weights further. Returns more metrics. */
   afterStep?(iteration: number, out: Outputs): Metrics;
   measure(out: Outputs): M;
   /** The metrics of all held-out batches. */
   evaluationMetrics(batches: readonly M[]): Metrics & { 'validation/loss': number };
-  /** What messages call a held-out loss that has been flat for too long. */
+  /** The name of the held-out loss in the message about early stopping. */
   readonly flatLossName: 'error' | 'loss';
-  /** Whether `validation.prompts` limits the samples of all held-out sets together. Default: of each set. */
+  /** Whether `validation.prompts` limits the samples of all held-out sets together instead of each set. */
   readonly limitsAllSetsTogether?: true;
-  /** The files of a checkpoint besides the weights. */
+  /** The files of a checkpoint in addition to the weights. */
   files(): CheckpointFiles;
-  /** State that it keeps between steps and restores from a checkpoint. */
+  /** State that is kept between steps and restored from a checkpoint. */
   readonly state?: () => Partial<TrainerState>;
   readonly restore?: (state: TrainerState) => void;
 }
@@ -110,7 +113,7 @@ export class Pretraining<T, M> implements Training {
     };
   }
 
-  /** Evaluates the first samples of each held-out set, `validation.prompts` of them but at least a batch. */
+  /** Evaluates the first samples of each held-out set: `validation.prompts` of them, but at least one batch. */
   async evaluate(iteration: number): Promise<Metrics> {
     const { sft, data, validation } = this.deps;
     const size = sft.batch_size;
@@ -160,7 +163,7 @@ export class Pretraining<T, M> implements Training {
   }
 }
 
-/** The only number of an output. */
+/** The single number of an output. */
 export function scalar(out: Outputs, name: string): number {
   return (out[name] as Float32Array)[0];
 }

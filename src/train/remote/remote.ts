@@ -1,4 +1,7 @@
-/** Opens a remote service that a run gets answers from: waits for it, reports that, and opens the file that stores its answers. */
+/**
+ * Opens a remote service that answers a run's requests: waits for it, reports the wait, and opens the file with its
+ * stored answers.
+ */
 import type { OutageListener } from '../../core/remote/remote.js';
 import type { LineForm, RemoteExchange } from '../../core/remote/exchange.js';
 import { type Clock, type Deadline, systemClock } from '../../core/clock.js';
@@ -24,13 +27,13 @@ export type RemoteServices = Pick<TrainingContext, 'group' | 'stop' | 'checkpoin
 
 /** Settings and callbacks of a client. */
 export interface ClientServices extends OutageListener {
-  /** Concurrent requests of this rank. */
+  /** Number of concurrent requests of this rank. */
   readonly concurrency: number;
   readonly onNote?: (note: string) => void;
   readonly clock?: Clock;
 }
 
-/** A kind of remote service, and where its answers are stored. */
+/** A kind of remote service, and the file of its answers. */
 export interface RemoteSpec<Client, L extends RemoteExchange, F> {
   /** Its name in messages: 'vLLM', 'the images server'. */
   readonly name: string;
@@ -38,7 +41,10 @@ export interface RemoteSpec<Client, L extends RemoteExchange, F> {
   readonly open: (services: ClientServices) => Client;
   readonly form: LineForm<L>;
   readonly linesOf: (paths: RunPaths) => string;
-  /** What rank 0 does before anybody asks: waits until the service can be asked, and queries it. `stored` is the number of stored answers. */
+  /**
+   * Called on rank 0 before any request: waits for the service and queries it. `stored` is the number of stored
+   * answers.
+   */
   readonly prepare: (client: Client, within: Deadline, stored: number) => Promise<F>;
 }
 
@@ -46,7 +52,7 @@ export interface OpenedRemote<Client, L extends RemoteExchange, F> {
   readonly client: Client;
   readonly paths: RunPaths;
   readonly lines: Exchanges<L>;
-  /** What rank 0 found out. */
+  /** The result of `prepare` on rank 0. */
   readonly found: F;
   /** Options for the `Replay` of its answers. */
   readonly replay: Omit<ReplayOptions<L>, 'store'>;
@@ -58,8 +64,8 @@ export function pathsOf(run: NamedRun, handle: Pick<RunHandle, 'paths'> | null):
 }
 
 /**
- * Every rank calls it. Raises what `open` and `prepare` raise, and WaitInterrupted when the run is asked to stop
- * meanwhile. Everything is closed then.
+ * Opens the service. Every rank calls it. Raises the errors of `open` and `prepare`, and WaitInterrupted when the run
+ * is asked to stop meanwhile. Closes everything on an error.
  */
 export async function openRemote<Client extends { close(): Promise<void> }, L extends RemoteExchange, F>(
   run: NamedRun,
@@ -92,7 +98,7 @@ export async function openRemote<Client extends { close(): Promise<void> }, L ex
     const found = await runOnRankZero(group, () =>
       waitForRemote({ stop, maxWaitMs, clock }, (deadline) => prepare(client, deadline, lines.size)),
     );
-    // Nobody asks, and so nobody writes, before every rank has read what is stored.
+    // No rank may request or write answers before every rank has read the stored ones.
     await group.barrier();
     const keep = (): Promise<void> => gatherLines(group, lines);
     return { client, paths, lines, found, replay: { keep, concurrency, maxWaitMs, stop, close, clock } };

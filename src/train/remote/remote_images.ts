@@ -28,39 +28,43 @@ import { type ClientServices, type NamedRun, openRemote, pathsOf, type RemoteSer
 
 const LOOK_MS = 10_000;
 
-/** A client for servers of one kind. */
+/** A client of servers of one kind. */
 interface ServerClient<Asked> {
   /** Base URLs. */
   readonly urls: readonly string[];
-  /** Why the servers cannot be asked now, one sentence for each that cannot. Never rejects for what a server does. */
+  /** Why servers are not ready now, one sentence for each of them. Failures of a server never reject the promise. */
   look(within: Deadline): Promise<readonly string[]>;
-  /** Draws one image. Raises EndpointError when no server gives one within the time or the attempts. */
+  /**
+   * Generates one image. Raises EndpointError when no server returns one before the deadline or within the attempts.
+   */
   draw(asked: Asked, within: Deadline): Promise<ImageReply>;
   close(): Promise<void>;
 }
 
 interface CheckableServers<Client> {
-  /** Name of one of them in messages. */
+  /** The name of one of them in messages. */
   readonly name: string;
   readonly settings: AskedServersSettings & { readonly served_model: string };
   readonly open: (services: ClientServices & { readonly apiKey: string | undefined }) => Client;
 }
 
 interface ImageServers<Asked, Client> extends CheckableServers<Client> {
-  /** Waits until one is there and can draw with the settings. Called by rank 0 of a run that has nothing stored yet. Raises EndpointError. */
+  /**
+   * Waits until one can generate images with the settings. Called on rank 0 of a run without stored images. Raises
+   * EndpointError.
+   */
   readonly prepare: (client: Client, within: Deadline) => Promise<void>;
-  /** Called on every rank once servers have drawn with the settings. */
+  /** Called on every rank once servers have generated an image with the settings. */
   readonly onReady?: (client: Client) => void;
-  /** SHA-256 of everything that decides an image. */
+  /** SHA-256 of everything that determines an image. */
   readonly hash: (asked: Asked) => string;
 }
 
 /**
- * Waits for the servers and, if nothing of the run is stored yet, has one unused image drawn, so that settings they
- * refuse are reported at once.
- * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server gives an image,
- * WaitInterrupted when the run is
- * asked to stop meanwhile.
+ * Waits for the servers. If the run has no stored images, generates one unused image, so that settings which the
+ * servers reject are reported at once.
+ * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server returns an image,
+ * and WaitInterrupted when the run is asked to stop meanwhile.
  */
 async function openServers<Asked extends object, Client extends ServerClient<Asked>>(
   run: NamedRun,
@@ -87,7 +91,7 @@ async function openServers<Asked extends object, Client extends ServerClient<Ask
   return new ServerImages({ ...replay, client, hash, store: new RunImages(paths, lines) });
 }
 
-/** The images that a run has stored, for scoring its episodes again. No server is asked. */
+/** The stored images of a run, for scoring its episodes again. Contacts no server. */
 function storedImages<Asked extends object>(run: NamedRun, hash: (asked: Asked) => string): ServedImages<Asked> {
   const paths = pathsOf(run, null);
   const lines = new Exchanges(paths.pictures, imageForm, { isOwner: false, from: null });
@@ -110,8 +114,8 @@ function storedImages<Asked extends object>(run: NamedRun, hash: (asked: Asked) 
 }
 
 /**
- * Checks once whether servers can make a run's images. Raises EndpointError when none can. Else returns what is wrong
- * with some, one sentence each.
+ * Checks once whether servers can generate a run's images. Returns the problems of single servers, one sentence each.
+ * Raises EndpointError when none of them can.
  */
 async function checkServers<Asked>({
   name,
@@ -134,7 +138,7 @@ async function checkServers<Asked>({
   }
 }
 
-/** The work for servers of the OpenAI images API: drawing images from words, or editing some. */
+/** The work of servers of the OpenAI images API: generating images from text, or editing images. */
 export type ImagesWork = 'draws' | 'edits';
 
 /** See `openServers`. */
@@ -174,10 +178,10 @@ function imagesServers(settings: ImagesServerSettings): CheckableServers<ImagesC
   };
 }
 
-/** The states sent to a render server. */
+/** The states that are sent to a render server. */
 export interface SentStates {
   readonly width: number;
-  /** The run's longest edit, asked for only if nothing of the run is stored yet. */
+  /** Returns the run's longest edit. Called only if the run has no stored images. */
   readonly longest: () => Promise<LongestStates>;
 }
 
@@ -199,7 +203,7 @@ export function openRenderServer(
   );
 }
 
-/** See `storedImages`: they are found by the digest of the states, without the states themselves. */
+/** See `storedImages`. The digest of the states identifies images, so the states themselves are not needed. */
 export function openStoredRenders(run: NamedRun, settings: RenderEditor): ServedImages<RenderIdentity> {
   return storedImages<RenderIdentity>(run, (wanted) => renderHash(settings, wanted));
 }
@@ -218,9 +222,9 @@ function renderServers(settings: RenderEditor, width: number | null): CheckableS
   };
 }
 
-/** A line of `pictures.jsonl`, which names the image's file in `media/`. */
+/** A line of `pictures.jsonl`. It names the image's file in `media/`. */
 interface NamedImage extends RemoteExchange, Pick<StoredImage, 'refused' | 'revised'> {
-  /** SHA-256 of the PNG file. Null if the server refused to draw it. */
+  /** SHA-256 of the PNG file. Null if the server refused the request. */
   readonly image: string | null;
 }
 
@@ -252,7 +256,7 @@ class RunImages implements ImageStore {
     this.lines.put({ ...line, image: name });
   }
 
-  /** Null if the file is gone, or its content does not match its name. */
+  /** Null if the file no longer exists or does not match its name. */
   async #read(name: string): Promise<RgbImage | null> {
     const path = this.paths.media(name);
     const bytes = readPlain(path);

@@ -1,4 +1,4 @@
-/** Connects a run to a vLLM server that samples its answers, with the run's weights there and the store of its answers. */
+/** Connects a run to a vLLM server that samples its answers, loads the run's weights there, and stores the answers. */
 import { createHash, randomBytes } from 'node:crypto';
 import { join, resolve } from 'node:path';
 import { Deadline, systemClock } from '../../core/clock.js';
@@ -28,17 +28,19 @@ const LOOK_MS = 10_000;
 /** Facts about the server that rank 0 finds. */
 interface Found {
   readonly mode: LogProbsMode;
-  /** What the server calls its model. */
+  /** The server's name of its model. */
   readonly served: string;
-  /** Part of the names of this attempt's weights. */
+  /** The part of weight names that identifies this attempt. */
   readonly attempt: string;
 }
 
 type Services = Pick<TrainingContext, 'group' | 'handle' | 'log' | 'stop' | 'checkpoint' | 'sampler'>;
 
 /**
- * Waits for the server, finds out what log-probabilities it reports, and removes the weights that an earlier attempt left. Every rank calls it.
- * Raises EndpointError when the server stays away or cannot hold the policy's sequences, WaitInterrupted when the run is asked to stop meanwhile.
+ * Waits for the server, detects the mode of its log-probabilities, and removes the weights of an earlier attempt. Every
+ * rank calls it.
+ * Raises EndpointError when the server stays away or its context is too short, WaitInterrupted when the run is asked to
+ * stop meanwhile.
  */
 export async function openRemoteSampler<P extends TokenPrompt>(
   settings: SampledSettings,
@@ -120,7 +122,7 @@ export async function checkVllm(sampled: RemoteSampling, url: string): Promise<v
   }
 }
 
-/** The address of a server started with the run, else the one from the settings and the environment. */
+/** The address of the server that was started with the run, or else of the settings or the environment. */
 function addressOf(
   { engine }: RemoteSampling,
   { sampler = null }: Services,
@@ -134,8 +136,8 @@ function addressOf(
 }
 
 /**
- * Where a run's adapters are written, and the path of that folder on the server. The folder is removed as a whole: inside a shared folder it gets a
- * name that only this run has, never the name of a run's directory.
+ * The folder for a run's adapters, and its path on the server. The whole folder is removed at the end. In a shared
+ * folder it gets a unique name, never that of a run directory.
  */
 export function adapterFolders(
   { adapter_dir, server_adapter_dir }: Pick<SamplingEngine, 'adapter_dir' | 'server_adapter_dir'>,
@@ -146,12 +148,12 @@ export function adapterFolders(
   return { folder, seenAs: server_adapter_dir === null ? folder : join(server_adapter_dir, own) };
 }
 
-/** The same for every attempt at a run, but different for a run of the same name in another folder. */
+/** Equal for all attempts at a run, and different for a run of the same name in another folder. */
 function namePrefix({ dir, runName }: RunPaths): string {
   return `editrl-${runName}-${createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8)}`;
 }
 
-/** The model of a server that fits the run. Raises EndpointError, with the flags to start it with, for one that does not. */
+/** The server's model, if it fits the run. Otherwise raises EndpointError with the flags that the server needs. */
 async function lookAt(
   client: VllmClient,
   { rank, pixelLimits: seen, blocks, contextSize }: RemoteSampling,
@@ -163,7 +165,7 @@ async function lookAt(
   return served;
 }
 
-/** Finds the base model among its adapters. */
+/** The base model among the served models. */
 function servedModel(models: readonly ServedModel[], contextSize: number, url: string): ServedModel {
   const model = models.find(({ parent }) => (parent ?? null) === null);
   if (model === undefined) {

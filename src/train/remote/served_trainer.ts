@@ -1,4 +1,4 @@
-/** Wires a server that trains a run's policy: the session there, and where the answers that it samples are kept. */
+/** Connects a run to a training server: opens the session and the store of sampled answers. */
 import { createHash, randomBytes } from 'node:crypto';
 import { resolve } from 'node:path';
 import type { Clock, Deadline } from '../../core/clock.js';
@@ -21,13 +21,13 @@ import type { OptimizerSettings, RolloutSettings } from '../../config/schema/tra
 import type { StartedTrainer } from '../context.js';
 import { openRemote, type ClientServices, type NamedRun, type RemoteServices } from './remote.js';
 
-/** The settings of a run that its training at a server depends on. */
+/** The settings of a run that training on a server depends on. */
 interface ServedRun extends NamedRun, ProbedSettings {
   readonly optimizer: OptimizerSettings;
   readonly policy: { readonly model_context_size: number };
 }
 
-/** The settings that the probe before a run depends on. */
+/** The settings that the probe depends on. */
 interface ProbedSettings {
   readonly run_name: string;
   readonly seed: number;
@@ -39,10 +39,9 @@ interface ProbedSettings {
 const SDK_VERSION = '0.25.0';
 
 /**
- * Waits for the server, and probes what it computes. The model is opened with the first request, or from a
- * checkpoint. Raises ConfigError where no address is known, EndpointError where the server stays away, ProbeError where
- * it does not compute what
- * it has to, WaitInterrupted where the run is asked to stop meanwhile.
+ * Waits for the server and probes it. The first request, or restoring a checkpoint, opens the model.
+ * Raises ConfigError without an address, EndpointError if the server stays away, ProbeError if it fails the probe, and
+ * WaitInterrupted if the run is asked to stop meanwhile.
  */
 export async function openServedPolicy<P extends TokenPrompt>(
   run: ServedRun,
@@ -92,7 +91,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
       note,
     }),
     format,
-    // Where the settings leave it open, the gradient is the same at every server.
+    // If the settings leave the reduction open, the gradient is the same on every server.
     model: { base_model: baseModel, ...lora, reduction: trainer.reduction },
     optimizer: run.optimizer,
     contextSize: run.policy.model_context_size,
@@ -104,7 +103,7 @@ export async function openServedPolicy<P extends TokenPrompt>(
   });
 }
 
-/** The server's reduction of losses, once it has passed. Closes everything if it does not. */
+/** Returns the server's reduction of losses once it has passed the probe. Closes everything if it fails. */
 async function requireProbed(
   run: ServedRun,
   trainer: TinkerSettings,
@@ -168,9 +167,8 @@ async function probed(
 }
 
 /**
- * Probes a server for these settings without a run. `started` is the one that was started for it, null for one that
- * runs. Raises as
- * `openServedPolicy`.
+ * Probes a server for these settings without a run. `started` is the server that was started for the probe, or null for
+ * a running one. Raises the errors of `openServedPolicy`.
  */
 export async function checkServer(
   run: ProbedSettings,
@@ -203,7 +201,7 @@ function connectionOf(address: Address, trainer: TinkerSettings, tools: ClientSe
   return new TinkerConnection({
     ...tools,
     ...address,
-    // A result is waited for while other requests go on.
+    // Other requests continue while two connections wait for results.
     concurrency: trainer.concurrency + 2,
     timeoutMs: trainer.timeout_s * 1000,
   });
@@ -235,7 +233,7 @@ interface Address {
   readonly apiKey: string | undefined;
 }
 
-/** The address of the server that was started with the run, else of the settings or the environment. */
+/** The address of the server that was started with the run, or else of the settings or the environment. */
 function addressOf({ base_url, serve, api_key_env }: TinkerSettings, started: StartedTrainer | null): Address {
   if (started !== null) return { url: started.url, apiKey: started.token };
   if (serve !== null) {
@@ -253,9 +251,8 @@ function addressOf({ base_url, serve, api_key_env }: TinkerSettings, started: St
 }
 
 /**
- * How the names of what this run saves begin. What makes them another attempt's than this one comes behind. A name
- * stands for one state at the server
- * for good. Letters that every server takes.
+ * Prefix of the names of all states that this run saves. The attempt's own part follows. Names must be unique on the
+ * server and contain only characters that every server accepts.
  */
 function ownNames({ dir, runName }: RunPaths): string {
   const own = createHash('sha256').update(resolve(dir)).digest('hex').slice(0, 8);

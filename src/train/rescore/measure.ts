@@ -1,4 +1,4 @@
-/** Measuring a run that was evaluated without the measure: its recorded held-out answers are scored by the term. */
+/** Measures a run that was evaluated without a measure: scores its recorded held-out answers by the term. */
 import { RunError } from '../../core/errors.js';
 import { sha256 } from '../../core/images/image.js';
 import { isJudgeAbsent } from '../../rewards/score/iteration.js';
@@ -20,9 +20,10 @@ export interface MeasureRequest extends Omit<RescoreRequest, 'reward' | 'name' |
 }
 
 /**
- * Scores the held-out answers by the term, on its native scale, and leaves the result where the run's reports find it. Raises as `rescore` does, and
- * RunError where not one answer could be scored, or where for more than `reward.max_unscored_fraction` of them nobody answered: an evaluation would
- * wait there, and the mean over the others is another number.
+ * Scores the held-out answers by the term on its native scale, and writes the result where the run's reports read it.
+ * Raises the errors of `rescore`. Raises RunError if no answer could be scored, or if more than
+ * `reward.max_unscored_fraction` of them got no reply: an evaluation would wait then, and the mean over the rest would
+ * be another number.
  */
 export async function measureRecords({ term, settings, ...request }: MeasureRequest): Promise<RescoreSummary> {
   const { label, identity } = measureScale(term, settings);
@@ -72,7 +73,7 @@ function requireAnswers(
   );
 }
 
-/** A term alone, whatever a run is trained on. That an answer did not end is the reward's affair. */
+/** A reward with this term alone. Rules of the run's own reward about unfinished answers are dropped. */
 function onlyTerm(reward: RewardSettings, term: MeasureTerm): RewardSettings {
   return {
     ...reward,
@@ -84,7 +85,7 @@ function onlyTerm(reward: RewardSettings, term: MeasureTerm): RewardSettings {
   };
 }
 
-/** Lines as the evaluations themselves would have written them. */
+/** The lines that the evaluations themselves would have written. */
 function evaluationsOf(label: string, episodes: readonly RescoredEpisode[]): object[] {
   const iterations = [...new Set(episodes.map(({ iteration }) => iteration))];
   return iterations.map((iteration) => {
@@ -103,7 +104,7 @@ function evaluationsOf(label: string, episodes: readonly RescoredEpisode[]): obj
   });
 }
 
-/** The manner in `<set>/<manner>`. */
+/** The sampling mode in `<set>/<mode>`. */
 function samplingOf(set: string): string {
   return set.slice(set.lastIndexOf('/') + 1);
 }

@@ -1,4 +1,7 @@
-/** Recorded episodes as a reward sees them: their images from media/, or drawn again from the recorded tokens. */
+/**
+ * Turns recorded episodes into items for a reward, with images from media/ or generated again from the recorded
+ * answers.
+ */
 import { existsSync } from 'node:fs';
 import { EditrlError } from '../../core/errors.js';
 import { decodeImage, type RgbImage, imageId } from '../../core/images/image.js';
@@ -8,26 +11,26 @@ import { parseHeldOutKey, readRecordedEpisodes, type EpisodeFile, type RecordedE
 import type { RunPaths } from '../../run/paths.js';
 import type { Prompt, Task } from '../scoring/task.js';
 
-/** An episode's item, or why it cannot be put together. */
+/** An episode's item, or why it cannot be made. */
 export type FoundItem =
   { readonly item: JudgeItem; readonly missing: null } | { readonly item: null; readonly missing: string };
 
-/** A recipe's task, whatever its prompts and answers are. */
+/** A recipe's task with any prompts and answers. */
 export type RecordedTask = Task<Prompt, unknown>;
 
 export interface ItemSources {
   readonly paths: RunPaths;
-  /** The run's data and what makes artifacts. Null where they are not there. */
+  /** The task with the run's data and models. Null if they do not exist. */
   readonly task: RecordedTask | null;
-  /** Prompts of one iteration of training. */
+  /** Number of prompts per training iteration. */
   readonly promptsPerIteration: number;
   /** Why there is no task. */
   readonly noTask: string;
-  /** Whether artifacts are made as they were: different ones are not what the run was scored for. */
+  /** Whether artifacts are still made identically. Different artifacts would not be what the run was scored for. */
   readonly redraws: boolean;
 }
 
-/** The items of a file of episodes, in its order. */
+/** The items of a file of episodes, in order. */
 export async function recordedItems(
   file: EpisodeFile,
   episodes: readonly RecordedEpisode[],
@@ -41,7 +44,10 @@ export async function recordedItems(
   return episodes.map(({ key }) => found.get(key) ?? { item: null, missing: 'its key is recorded twice' });
 }
 
-/** Episodes of one prompt lie together. They were drawn together, and are so again, for the same pixels. */
+/**
+ * Groups episodes by prompt. They were generated together and are generated together again, which gives the same
+ * pixels.
+ */
 function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
   const groups = new Map<string, RecordedEpisode[]>();
   for (const episode of episodes) {
@@ -53,7 +59,7 @@ function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
   return [...groups.values()];
 }
 
-/** An episode's prompt, which follows from its place or its key; or why it differs from the recorded one. */
+/** An episode's prompt, derived from its place or its key. Or the reason why it differs from the recorded one. */
 async function findPrompt(
   file: EpisodeFile,
   episode: RecordedEpisode,
@@ -80,7 +86,7 @@ async function findPrompt(
 
 const CHANGED = 'the data has changed since the run';
 
-/** Where a training episode's sample is. */
+/** The position of a training episode's sample. */
 function positionOf(
   { iteration }: EpisodeFile,
   { key, place }: RecordedEpisode,
@@ -112,17 +118,17 @@ async function groupItems(
 
 type Labels = Pick<JudgeItem, 'beside' | 'truth' | 'mask' | 'expected' | 'row'>;
 
-/** Whether the data have as many images beside the edited one as an episode was given. */
+/** Whether the data still has as many additional images as the episode had. */
 function hasBeside({ beside = 0 }: RecordedEpisode, labels: Labels): boolean {
   return beside === (labels.beside ?? []).length;
 }
 
-/** The missing part of an episode whose stored images are not enough. Only edited images are stored. */
+/** The missing part of an episode whose stored images do not suffice. Only edited images are stored. */
 function lackOf({ beside }: RecordedEpisode): string {
   return beside === undefined ? 'its artifact has to be rendered again' : 'its other images have to be read again';
 }
 
-/** The items of the answers to one prompt, made again. */
+/** Generates the items of the answers to one prompt again. */
 async function draw(task: RecordedTask, prompt: Prompt, group: readonly RecordedEpisode[]): Promise<JudgeItem[]> {
   const answers = group.map((episode) => task.reread(episode));
   const [rendered] = await task.render([{ prompt, answers, keys: group.map(({ key }) => key) }], 'current');
@@ -130,8 +136,8 @@ async function draw(task: RecordedTask, prompt: Prompt, group: readonly Recorded
 }
 
 /**
- * Whether the run's artifacts are still made as they were: one prompt's answers again, beside their kept images. True where no images were kept to
- * compare with, or nothing can be made.
+ * Whether the run's artifacts are still made identically. Generates one prompt's answers again and compares them with
+ * kept images. True if no images were kept or nothing can be generated.
  */
 export async function redrawsIdentically(
   files: readonly EpisodeFile[],
@@ -152,8 +158,9 @@ export async function redrawsIdentically(
 }
 
 /**
- * An episode whose images were kept. Null if they were not, and for answers that are only words. An image made from words has no source. The record
- * does not say why an image could not be made, so it is requested again.
+ * The item of an episode with kept images. Null if images were not kept, and for answers in words.
+ * An image generated from text has no source. The record does not contain why an image could not be made, so it is
+ * requested again.
  */
 async function itemFromMedia(
   episode: RecordedEpisode,
@@ -163,7 +170,7 @@ async function itemFromMedia(
   const { key, instruction, finished, answer, text, source, edited } = episode;
   if (source === undefined || edited === undefined) return null;
   if (!hasBeside(episode, labels)) return null;
-  // Words that answer to an image are read again as what they were: the image was the prompt's, and rewards see none.
+  // An answer in words to an image is read as words: the image was the prompt's, and rewards get none.
   if (edited === null && (source === null || text !== undefined)) return null;
   if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
   const read = (name: string): Promise<RgbImage> =>

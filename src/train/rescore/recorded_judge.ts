@@ -1,4 +1,4 @@
-/** A judge that answers from a run's records. A real one is asked only for answers that are missing there. */
+/** A judge that answers from a run's records. A real judge gets only requests whose answers are missing there. */
 import { hashRequest } from '../../rewards/judge/chat_request.js';
 import { dialects, type LeavableField } from '../../rewards/judge/dialect.js';
 import type { Judge, JudgeQuery } from '../../rewards/judge/judge.js';
@@ -9,23 +9,23 @@ export interface RecordedJudgeOptions {
   readonly recorded: Pick<JudgementStore, 'find'>;
   /** Fields that its requests leave out. */
   readonly leaveOut: readonly LeavableField[];
-  /** Asked for answers that are not recorded, or were recorded without scores. Null if nobody is to be asked. */
+  /** The judge for answers that are not recorded or were recorded without scores. Null to send no requests. */
   readonly asked: Judge | null;
 }
 
-/** How many answers came from where. */
+/** Numbers of answers by their origin. */
 export interface JudgeCounts {
   /** Recorded scores. */
   replayed: number;
-  /** Recorded texts that gave no scores when they came and give some to the present parser. */
+  /** Recorded replies without scores that the current parser can parse. */
   parsed_again: number;
   asked: number;
-  /** Not recorded, and nobody was asked. */
+  /** Not recorded, and not requested. */
   missing: number;
 }
 
 export class RecordedJudge implements Judge {
-  /** The items of which a question is not recorded, by their keys. */
+  /** Keys of the items with a request that is not recorded. */
   readonly missing = new Set<string>();
 
   constructor(
@@ -63,7 +63,7 @@ export class RecordedJudge implements Judge {
 
   #find(query: JudgeQuery): Judgement | undefined {
     const { model, recorded, leaveOut } = this.options;
-    // A record does not say which dialect its request was hashed in.
+    // A record does not contain the dialect of its request's hash.
     const found = dialects.flatMap((dialect) => {
       const judgement = recorded.find(query.key, hashRequest(query, model, { dialect, leaveOut }));
       return judgement === undefined ? [] : [judgement];
@@ -72,9 +72,9 @@ export class RecordedJudge implements Judge {
   }
 }
 
-/** Replies of reward servers that a run recorded. */
+/** A run's recorded replies of reward servers. */
 export class RecordedReplies {
-  /** The items of which none is recorded though nobody is to be asked, by their keys. */
+  /** Keys of the items without a recorded reply, if no requests may be sent. */
   readonly missing = new Set<string>();
 
   constructor(
@@ -83,7 +83,7 @@ export class RecordedReplies {
     private readonly counts: JudgeCounts,
   ) {}
 
-  /** Like `TermRecords.reply`: a record without a score is used only if nobody is to be asked. */
+  /** Like `TermRecords.reply`. A record without a score is used only if no requests may be sent. */
   find(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined {
     const found = this.recorded.find(key, requestHash);
     if (found !== undefined && (this.offline || found.problem === null) && isUsable(found)) {
@@ -98,7 +98,7 @@ export class RecordedReplies {
   }
 }
 
-/** The key of the item that a question is about. */
+/** The key of the item that a request is about. */
 function itemOf(key: string): string {
   return key.slice(0, key.lastIndexOf('/'));
 }

@@ -1,4 +1,7 @@
-/** Scoring a run's episodes again by another reward: from its records where they suffice. The run's own files stay as they are. */
+/**
+ * Scores a run's episodes again with another reward, from its records if they suffice. The run's own files do not
+ * change.
+ */
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { DataError, EditrlError } from '../../core/errors.js';
 import { requireWritable, writeFileAtomic } from '../../core/files.js';
@@ -33,39 +36,40 @@ import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './
 
 export interface RescoreRequest {
   readonly paths: RunPaths;
-  /** Opens the run's data and what makes its artifacts. Raises EditrlError where they are not there. */
+  /** Opens the run's task. Raises EditrlError if data or models no longer exist. */
   readonly openTask: () => Promise<RecordedTask>;
-  /** Prompts of one iteration of training. */
+  /** Number of prompts per training iteration. */
   readonly promptsPerIteration: number;
   /** The run's own reward. */
   readonly recordedReward: RewardSettings;
   /** The reward to score by. */
   readonly reward: RewardSettings;
-  /** Names the files under rescored/. */
+  /** The name of the files in rescored/. */
   readonly name: string;
   readonly resolveRun: RunResolver;
-  /** Finds the judge when it is first needed. Null where nobody is to be asked. */
+  /** Returns the judge's address on first use. Null to send no requests. */
   readonly judge: (() => Promise<JudgeAddress>) | null;
-  /** Whether servers of the terms' own are not asked either. */
+  /** Whether to send no requests to the terms' own servers either. */
   readonly offline?: boolean;
-  /** Whether episodes of training are left out. */
+  /** Whether to leave out training episodes. */
   readonly heldOutOnly?: boolean;
-  /** Whether, of held-out evaluations, the first and the last alone are scored. */
+  /** Whether to score only the first and the last held-out evaluation. */
   readonly endsOnly?: boolean;
-  /** Whether the value is a single term's, on its own scale, though it stands in `reward.terms`. */
+  /** Whether the value is that of the single term in `reward.terms`, on its own scale. */
   readonly native?: boolean;
-  /** Further fields of the summary, from the episodes. */
+  /** Additional fields of the summary, computed from the episodes. */
   readonly more?: (episodes: readonly RescoredEpisode[]) => object;
-  /** Receives notes about the judge; see `WaitOptions`. */
+  /** Receives notes about the judge. See `WaitOptions`. */
   readonly onNote?: (note: string) => void;
   /** Called before each file of episodes. */
   readonly onProgress?: (file: EpisodeFile, at: number, of: number) => void;
 }
 
 /**
- * Scores every recorded episode of training and of held-out evaluations, and writes `rescored/<name>.jsonl` and `.json`. Judges' answers are stored
- * beside them, so that an interrupted call continues where it was. Raises EndpointError if a judge has to be asked and is not there, ConfigError for
- * a reward that cannot be made on this machine, and, before anything else, RunError if the run's folder is not writable.
+ * Scores every recorded episode of training and held-out evaluation, and writes `rescored/<name>.jsonl` and `.json`.
+ * Stores judges' answers beside them, so that an interrupted call continues where it stopped. Raises EndpointError if a
+ * needed judge is away, ConfigError for a reward that cannot be created on this machine, and first of all RunError if
+ * the run's folder is not writable.
  */
 export async function rescore(request: RescoreRequest): Promise<RescoreSummary> {
   const { paths, recordedReward, reward, name, promptsPerIteration } = request;
@@ -91,7 +95,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
     judge: (model = reward.model) => recordedJudge(model, request.judge === null ? null : connection.take(model)),
     ownJudge: (options) => {
       const server = offline ? null : made.ownJudge(options);
-      // Recorded answers may be enough: the server is contacted only when it is first needed.
+      // Recorded answers may suffice, so the server is contacted on first use.
       let found: Promise<void> | null = null;
       const asked: Judge | null = server && {
         ask: async (...question) => {
@@ -142,7 +146,7 @@ function episodeFilesOf({ paths, heldOutOnly, endsOnly }: RescoreRequest): Episo
   return files.filter((file) => !file.heldOut || file === evaluations.at(0) || file === evaluations.at(-1));
 }
 
-/** The run's task, or the reason that it cannot be opened. Episodes recorded with images do not need it. */
+/** The run's task, or why it cannot be opened. Episodes with recorded images do not need it. */
 async function openTask({ openTask: open }: RescoreRequest): Promise<{ task: RecordedTask | null; noTask: string }> {
   try {
     return { task: await open(), noTask: '' };
@@ -168,7 +172,7 @@ async function rescoreFile(
   const outcomes = await scoreChunk(lenient, items);
   const groupOf = new Map(scored.compares === true ? items.map((item) => [item.key, groupName(item)]) : []);
   const groupsLacking = new Set(items.flatMap(({ key }) => (isMissing(key, answers) ? [groupOf.get(key)] : [])));
-  /** A question that is about several answers bears the name of one. */
+  /** Whether an answer is missing. A request about several answers has the key of one of them. */
   const lacks = (key: string): boolean => {
     const group = groupOf.get(key) ?? null;
     return isMissing(key, answers) || (group !== null && groupsLacking.has(group));
@@ -195,8 +199,8 @@ async function rescoreFile(
 }
 
 /**
- * The reward, made not to fail at a prompt that it cannot be asked about. A run that trains on such data has to stop. Its episodes, rescored by
- * another reward, just lack a score. `faults`: what is wrong with a prompt, by its episode's key.
+ * Makes a reward tolerate prompts that it cannot score, by returning no score. Training on such data would have to
+ * stop. `faults` contains the problem of each prompt, by its episode's key.
  */
 function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap<string, string> } {
   const faults = new Map<string, string>();
@@ -212,7 +216,7 @@ function toleratingFaults(scored: Reward): { reward: Reward; faults: ReadonlyMap
   return { reward: { ...scored, score }, faults };
 }
 
-/** The reason, in a sentence, that the reward cannot score answers to the prompt. Null if it can. */
+/** Why the reward cannot score answers to the prompt, as a sentence. Null if it can. */
 function lacking(item: JudgeItem, reward: RewardSettings): string | null {
   const kinds = decidingKinds(reward);
   if (item.truth === null && kinds.some(({ needs }) => needs.truth)) return 'its prompt has no labeled result';
@@ -223,21 +227,21 @@ function lacking(item: JudgeItem, reward: RewardSettings): string | null {
   return blind === undefined ? null : `its prompt has several images, but '${blind.name}' shows the judge one`;
 }
 
-/** Answers from the records, and the items that they lack one of. */
+/** Answers from the records, and the items with a missing answer. */
 type Lacking = Pick<RecordedJudge, 'missing'>;
 
-/** Whether a question in the name of this episode was never put to the judge. */
+/** Whether a request with this episode's key was never sent to the judge. */
 function isMissing(key: string, answers: readonly Lacking[]): boolean {
   return answers.some(({ missing }) => missing.has(key));
 }
 
-/** Training, or the set and the manner of a held-out evaluation. */
+/** `training`, or the set and sampling mode of a held-out evaluation. */
 function setOf({ key }: RecordedEpisode): string {
   const place = parseHeldOutKey(key);
   return place === null ? 'training' : `${place.set}/${place.sampling}`;
 }
 
-/** The judges that are really asked, connected when the first question comes. */
+/** Judges that receive requests. They are connected on the first request. */
 class Connection {
   readonly #judges = new Judges();
   #store: Exchanges<Judgement> | null = null;
@@ -256,7 +260,8 @@ class Connection {
   }
 
   /**
-   * Answers that this rescoring got from other machines. A missing answer is not an answer: if an earlier call got none, the question is asked again.
+   * Answers that this rescoring got from servers. Failures do not count as answers, so a later call sends the request
+   * again.
    */
   store(): JudgementStore {
     const { paths, name } = this.request;

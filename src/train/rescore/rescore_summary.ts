@@ -1,4 +1,4 @@
-/** Another reward's scores of a run's episodes beside those of the run's own reward. Pure. */
+/** Compares another reward's scores of a run's episodes with those of the run's own reward. Pure. */
 import type { Outcome } from '../../rewards/score/types.js';
 import { average, correlation } from '../../core/statistics.js';
 import { rewardOf } from '../scoring/outcomes.js';
@@ -7,24 +7,24 @@ import type { JudgeCounts } from './recorded_judge.js';
 export interface RescoredEpisode {
   readonly key: string;
   readonly iteration: number;
-  /** `training`, or the set and manner of a held-out evaluation, such as `s/sampled`. */
+  /** `training`, or the set and sampling mode of a held-out evaluation, such as `s/sampled`. */
   readonly set: string;
   /** The recorded outcome. */
   readonly recorded: Outcome;
-  /** The outcome by the other reward. Null if it could not be rescored. */
+  /** The outcome with the other reward. Null if it could not be rescored. */
   readonly rescored: Outcome | null;
-  /** Why not. Null if it was rescored. */
+  /** Why it could not be rescored. Null if it was. */
   readonly missing: string | null;
-  /** What is wrong with its prompt, if the reward cannot be asked about it. */
+  /** The problem of its prompt, if the reward cannot score it. */
   readonly detail?: string;
 }
 
-/** One iteration's episodes of one set. Means are over episodes that have both values, on each reward's native scale. */
+/** Episodes of one iteration and set. Means are over episodes that have both values, on each reward's native scale. */
 export interface RescoredRow {
   readonly set: string;
   readonly iteration: number;
   readonly episodes: number;
-  /** How many have both values. */
+  /** Number of episodes with both values. */
   readonly compared: number;
   readonly recorded_mean: number | null;
   readonly rescored_mean: number | null;
@@ -33,18 +33,18 @@ export interface RescoredRow {
 export interface RescoreSummary {
   readonly run_name: string;
   readonly name: string;
-  /** The reward that was scored by, and the run's own. */
+  /** The other reward, and the run's own. */
   readonly reward: string;
   readonly recorded_reward: string;
   readonly episodes: number;
-  /** How many were scored again, by the kind of their outcome. */
+  /** Numbers of rescored episodes by the kind of their outcome. */
   readonly rescored: Readonly<Record<Outcome['kind'], number>>;
-  /** How many were not, by the reason. */
+  /** Numbers of episodes that were not rescored, by reason. */
   readonly not_rescored: Readonly<Record<string, number>>;
-  /** How many episodes have both values, and how many of them differ by more than 1e-9 between 0 and 1. */
+  /** Number of episodes with both values, and of those that differ by more than 1e-9 on a scale from 0 to 1. */
   readonly compared: number;
   readonly differ: number;
-  /** Pearson's coefficient between both values. Null where either does not vary. */
+  /** Pearson's correlation of both values. Null if either is constant. */
   readonly correlation: number | null;
   readonly judgements: JudgeCounts;
   readonly rows: readonly RescoredRow[];

@@ -1,33 +1,37 @@
-/** `reward.max_judge_calls`: how many requests judges may still get from a run. */
+/** Enforces `reward.max_judge_calls`, the limit of a run's judge requests. */
 import { JudgeLimitError } from '../../core/errors.js';
 import type { JudgeCalls } from '../../rewards/score/types.js';
 
 /**
- * Counts the requests of one process of a run, which has its share of what is left. No question is begun once that is used up. Each that is under way
- * then may still take all of its requests, and the held-out judge the questions of its turn: by so much the limit may be passed.
+ * Counts the judge requests of one process, which has its share of the remaining ones. No question begins after that.
+ * The limit may still be exceeded: by the retries of questions in progress, and by the held-out judge's questions of
+ * its turn.
  */
 export class CallLimit implements JudgeCalls {
-  /** Of this process, since `asked` was last known. */
+  /** Requests of this process since `asked` was last updated. */
   #own = 0;
-  /** What of it the others have been told. */
+  /** The part of them that was reported to the others. */
   #told = 0;
   #underWay = 0;
   #refused = false;
   readonly #exhausted = new AbortController();
 
-  /** `asked`: the requests of all processes and attempts so far. */
+  /** `asked` is the number of requests of all processes and attempts so far. */
   constructor(
     readonly limit: number,
     private asked: number,
     private readonly processes: number,
   ) {}
 
-  /** Aborted once a question was refused and none is under way, whose answers are paid for: whoever waits then waits in vain. */
+  /**
+   * Aborted once a question was rejected and none is in progress. Answers in progress are paid for, but any other wait
+   * would be in vain.
+   */
   get exhausted(): AbortSignal {
     return this.#exhausted.signal;
   }
 
-  /** How many questions this process may still begin. */
+  /** Number of questions that this process may still begin. */
   get room(): number {
     return Math.floor((this.limit - this.asked) / this.processes) - this.#own - this.#underWay;
   }
@@ -48,13 +52,15 @@ export class CallLimit implements JudgeCalls {
     this.#look();
   }
 
-  /** What this process has to say to the others. */
+  /** The requests of this process since the last update, to report to the others. */
   report(): CallReport {
     this.#told = this.#own;
     return { own: this.#own, refused: this.#refused };
   }
 
-  /** The requests so far, from what all processes report. Raises JudgeLimitError where one of them had to refuse a question. */
+  /**
+   * Total requests so far, from all processes' reports. Raises JudgeLimitError if a process had to reject a question.
+   */
   total(reports: readonly CallReport[]): number {
     const asked = reports.reduce((sum, { own }) => sum + own, this.asked);
     if (!reports.some(({ refused }) => refused)) return asked;
@@ -68,10 +74,10 @@ export class CallLimit implements JudgeCalls {
     });
   }
 
-  /** Takes up what all processes have asked, and shares out the rest again. */
+  /** Updates the total and divides the remaining requests again. */
   known(asked: number): void {
     this.asked = asked;
-    // Questions may have ended since they were told.
+    // Questions may have ended since the report.
     this.#own -= this.#told;
     this.#told = 0;
   }
@@ -81,13 +87,13 @@ export class CallLimit implements JudgeCalls {
   }
 }
 
-/** Requests of one process since the total was last known. */
+/** Requests of one process since the total was last updated. */
 export interface CallReport {
   readonly own: number;
   readonly refused: boolean;
 }
 
-/** As `12,000`. */
+/** Formats a count as `12,000`. */
 function shown(count: number): string {
   return count.toLocaleString('en-US');
 }

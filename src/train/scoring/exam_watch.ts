@@ -1,4 +1,7 @@
-/** Repeats exam questions to a run's judge, and warns if its answers changed: its address may serve other weights. */
+/**
+ * Repeats exam questions to a run's judge and warns if its answers have changed, because its address may serve other
+ * weights.
+ */
 import { sleep, systemClock } from '../../core/clock.js';
 import { EditrlError } from '../../core/errors.js';
 import { judgeItem } from '../../rewards/exam/cases.js';
@@ -12,24 +15,24 @@ export interface ExamWatchOptions {
   readonly exam: FoundExam;
   readonly reward: Reward;
   readonly everyMs: number;
-  /** Names this process among all that ask about this exam: neither a record nor a cache may answer for the judge. */
+  /** Identifies this process in the requests, so that neither a record nor a cache can answer for the judge. */
   readonly asker: string;
-  /** Whether the judge may be asked so many questions more. */
+  /** Whether the request limit allows this many more questions. */
   readonly hasRoom: (answers: number) => boolean;
   readonly warn: (message: string) => void;
   readonly info: (message: string) => void;
 }
 
-/** Number of repeats before a change counts, because large noise is rarely large twice. */
+/** Number of repeats before a change counts, because large noise rarely occurs twice. */
 const LOOKS = 2;
 
-/** Watches until it is closed. It changes nothing of the run but its log. */
+/** Watches until it is closed. It changes nothing of the run except its log. */
 export class ExamWatch {
   readonly #stop = new AbortController();
   readonly #ended: Promise<void>;
 
   constructor(private readonly options: ExamWatchOptions) {
-    // A run is worth more than its watch.
+    // A failing watch must not end the run.
     this.#ended = this.#watch().catch((error: unknown) => {
       if (!(error instanceof EditrlError)) throw error;
       options.warn(`comparing the judge with its exam has stopped: ${error.toText()}`);
@@ -70,7 +73,7 @@ export class ExamWatch {
 
   async #ask(answers: readonly SampledAnswer[], asked: number): Promise<(number | null)[]> {
     const look = `${this.options.asker}-${asked}`;
-    // Of no iteration: see iterationOfKey. The asker and the count make every question a different one.
+    // Not of any iteration, see iterationOfKey. The process and the count make every question different.
     const items = answers.map((answer, i) =>
       judgeItem(`exam/again-${look}-${i + 1}`, answer, slightlyChanged(answer.made, ['again', answer.name, look])),
     );

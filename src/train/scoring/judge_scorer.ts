@@ -1,4 +1,7 @@
-/** The scorer of a real run: its reward's terms, and the judge that they ask. Every judgement is stored in the run directory before it is used. */
+/**
+ * The scorer of a real run: its reward's terms and their judge. Stores every judgement in the run directory before
+ * using it.
+ */
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import { ConfigError, must } from '../../core/errors.js';
@@ -37,22 +40,21 @@ export interface ScoredRun {
 
 export interface ScorerServices {
   readonly group: ProcessGroup;
-  /** Null on every rank but the first. */
+  /** Null on all ranks except 0. */
   readonly handle: RunHandle | null;
   readonly log: RunLog;
   readonly resolveRun: RunResolver;
-  /** The folder of the checkpoint to go on from. Null at the beginning. */
+  /** Folder of the checkpoint to continue from. Null for a new run. */
   readonly checkpoint: string | null;
   readonly stop: AbortSignal;
-  /** The device of the reward's own models. The CPU if absent. */
+  /** The device of the reward's own models. Default: the CPU. */
   readonly rewardSession?: ModelFileOptions;
 }
 
 /**
- * Makes the reward's terms and connects to the judges that they ask, on every rank. A reward that asks none waits for none. `sources`: the most
- * images that an edit begins from. Raises
- * EndpointError where a judge stays away, ConfigError where a term cannot be made on this machine, WaitInterrupted where the run is asked to stop
- * meanwhile.
+ * Creates the reward's terms and connects to their judges, on every rank. A reward without judges waits for none.
+ * `sources` is the maximum number of an edit's source images. Raises EndpointError if a judge stays away, ConfigError
+ * if this machine cannot create a term, and WaitInterrupted if the run is asked to stop meanwhile.
  */
 export async function openScorer(
   settings: ScoredRun,
@@ -86,7 +88,7 @@ export async function openScorer(
     const most = reward.max_judge_calls;
     const calls = most === null ? null : new CallLimit(most, storedCalls(path).requests, services.group.size);
     asked = countedIn(store, calls);
-    // Nobody asks the judge, and so nobody writes, before everyone has read what is stored.
+    // No rank may request or write judgements before every rank has read the stored ones.
     await services.group.barrier();
     judges.connect({
       ...ready,
@@ -113,10 +115,10 @@ interface Opened {
   readonly watch: ExamWatch | null;
 }
 
-/** The most requests per edit, retries included. The watch skips a check if fewer are left. */
+/** Maximum number of requests per edit, including retries. The watch skips a check if fewer are left. */
 const QUESTIONS_OF_AN_EDIT = 6;
 
-/** Compares the judge with the reward's latest exam, on rank 0. Null if there was none. */
+/** Compares the judge with the reward's latest exam, on rank 0. Null if there was no exam. */
 function watchExam(
   scored: CombinedReward,
   { reward, base_exp_dir }: ScoredRun,
@@ -137,7 +139,7 @@ function watchExam(
   });
 }
 
-/** The store of judgements, with a counter of requests for missing ones. */
+/** The store of judgements, which counts requests for missing ones. */
 function countedIn(store: Exchanges<Judgement>, calls: JudgeCalls | null): JudgementStore {
   if (calls === null) return store;
   return { find: (key, hash) => store.find(key, hash), put: (judgement) => store.put(judgement), calls };
@@ -150,12 +152,12 @@ function scorerOf(
 ): Scorer {
   const { reward } = settings;
   const { group, handle, log, stop } = services;
-  // Nobody waits for a judge that may not be asked.
+  // Nothing waits for a judge that must not be asked any more.
   const signal = calls === null ? stop : AbortSignal.any([stop, calls.exhausted]);
   const local: Scorer = {
     begin: (items) => scoreChunk(scored, items),
     settle: async (items, outcomes) => {
-      // Here rank 0 speaks for itself: the others have been heard, or there are none.
+      // On this path, rank 0 needs no other reports: it has them already, or there are no other ranks.
       const requireAllowed = (): void => void calls?.total([calls.report()]);
       requireAllowed();
       const settled = await settleOutcomes(
@@ -188,11 +190,11 @@ function scorerOf(
           },
         },
       );
-      // Outcomes that a stop request cut short are not learned from: a resumed run asks for them again.
+      // Outcomes that a stop request cut short are not learned from. A resumed run requests them again.
       if (stop.aborted && summarizeUnscored(settled).fraction > reward.max_unscored_fraction) {
         throw new WaitInterrupted();
       }
-      // Nor are those that a limit cut short, however few they are.
+      // Outcomes that the request limit cut short are not learned from either, however few there are.
       requireAllowed();
       return [...settled];
     },
@@ -214,8 +216,8 @@ function scorerOf(
 }
 
 /**
- * The judges at the address, ready for all models that are asked for; no endpoints if there are none. Rank 0 waits for them, and for the servers that
- * terms have of their own, and reports that.
+ * The judges at the address, ready for all requested models. No endpoints if there are none. Rank 0 waits for them and
+ * for the terms' own servers, and reports the wait.
  */
 async function readyJudges(
   scored: CombinedReward,
@@ -252,19 +254,19 @@ async function readyJudges(
 
 export interface SharedScoring {
   readonly group: ProcessGroup;
-  /** This rank's part of it. On rank 0 its `settle` decides for all. */
+  /** This rank's scorer. On rank 0, its `settle` decides for all ranks. */
   readonly local: Scorer;
-  /** New judgements of this rank that are not stored yet; rank 0 stores its own. */
+  /** Returns new judgements of this rank that are not stored yet. Rank 0 stores its own. */
   readonly take: () => Judgement[];
   /** Called on rank 0 with the others' judgements. */
   readonly store: (judgement: Judgement) => void;
-  /** Whether these outcomes of all ranks are few enough to be settled. */
+  /** Whether too many of all ranks' outcomes are unscored. */
   readonly needsSettling: (outcomes: readonly Outcome[]) => boolean;
-  /** The limit to the requests of all ranks. Null for none. */
+  /** The limit of all ranks' requests. Null for none. */
   readonly calls: CallLimit | null;
 }
 
-/** Each rank scores its own episodes. Rank 0 decides whether enough episodes are scored. */
+/** Lets each rank score its own episodes. Rank 0 decides whether enough episodes are scored. */
 export function sharedScorer({ group, local, take, store, needsSettling, calls }: SharedScoring): Scorer {
   if (group.size === 1) return local;
   return {
@@ -280,7 +282,7 @@ export function sharedScorer({ group, local, take, store, needsSettling, calls }
       });
       calls?.known(requests);
       if (!waits) return [...outcomes];
-      // Rank 0 alone asks again, so that one process watches the judge.
+      // Only rank 0 retries, so that one process watches the judge.
       const asked = await group.gather<readonly JudgeItem[]>(items);
       const settled = await runOnRankZero(group, () =>
         local.settle(

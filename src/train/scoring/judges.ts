@@ -1,4 +1,4 @@
-/** The judges that a reward's terms ask: all at `reward.endpoint`, one client for each model that a term names. */
+/** The judges of a reward's terms: all at `reward.endpoint`, with one client for each model that a term names. */
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import { must } from '../../core/errors.js';
 import type { CombinedReward } from '../../rewards/score/combined.js';
@@ -27,7 +27,7 @@ export type JudgesOptions = Omit<JudgeClientOptions, 'model' | 'concurrency' | '
     readonly contexts?: ReadyJudges['contexts'];
   };
 
-/** The limits that a reward section sets for one of this many processes. */
+/** The limits of a reward section for one of this many processes. */
 export function judgeLimits(
   reward: Pick<RewardSettings, 'concurrency' | 'timeout_s' | 'max_attempts'>,
   processes = 1,
@@ -40,7 +40,9 @@ export function judgeLimits(
   };
 }
 
-/** The services that a reward's terms are made with: their judges are among `judges`, and `resolveRun` finds models of other runs. */
+/**
+ * The services that create a reward's terms. Their judges are in `judges`, and `resolveRun` finds models of other runs.
+ */
 export function termServices(
   reward: RewardSettings,
   judges: Pick<Judges, 'take'>,
@@ -60,7 +62,7 @@ export function termServices(
   return services;
 }
 
-/** The judge at an address of a term's own. Its judgements are stored with the run's others. */
+/** A judge at a term's own address. Its judgements are stored with the run's. */
 export function openOwnJudge(
   { term, endpoint, model, alias, keyVariable, replyTokens }: OwnJudgeOptions,
   { limits, store: kept, leaveOut = [] }: TermServices,
@@ -105,25 +107,25 @@ export function openOwnJudge(
   };
 }
 
-/** For scoring outside of a run: a run stores a judge's answers, but the store of a server would grow with every request. */
+/** No store, for scoring outside of a run. A server's store would grow with every request. */
 export const noStore: JudgementStore = { find: () => undefined, put: () => undefined };
 
 /**
- * The key that a judge is sent: for a server of this program its token, which no other server gets. For any other server the environment's key for
- * judges, if there is one.
+ * The API key for a judge: its token for a server that editrl started, and else the environment's key for judges, if
+ * there is one. No other server gets the token.
  */
 export function judgeKey({ token }: Pick<JudgeAddress, 'token'>): { readonly apiKey?: string } {
   const apiKey = token ?? process.env['OPENAI_API_KEY'];
   return apiKey === undefined ? {} : { apiKey };
 }
 
-/** Addresses of ready judges, and their context sizes by model, as far as known. Plain data. */
+/** Addresses of ready judges, and their known context sizes by model. Plain data. */
 export interface ReadyJudges extends Pick<JudgeAddress, 'token'> {
   readonly endpoints: readonly string[];
   readonly contexts: Readonly<Record<string, number>>;
 }
 
-/** The judge models of a reward. */
+/** The requests that a reward's terms send to judges. */
 export function requestsOf(
   reward: RewardSettings,
   sources = 1,
@@ -137,13 +139,13 @@ export function requestsOf(
 }
 
 /**
- * Terms take their judges while they are made, and ask them only when they score: by then it is known which models are asked, and these
- * are ready. A run whose terms take none needs no endpoint.
+ * Collects the judges of terms while these are created. Terms use them only for scoring, when all models are known and
+ * ready. A run whose terms take no judge needs no endpoint.
  */
 export class Judges {
   readonly #clients = new Map<string, JudgeClient | null>();
 
-  /** The judge of this model. It answers once `connect` was called. */
+  /** The judge of this model. It works once `connect` was called. */
   take(model: string): Judge {
     if (!this.#clients.has(model)) this.#clients.set(model, null);
     return {
@@ -152,12 +154,15 @@ export class Judges {
     };
   }
 
-  /** The models that were taken, in the order in which they were. */
+  /** The models that terms have taken, in order. */
   get models(): readonly string[] {
     return [...this.#clients.keys()];
   }
 
-  /** Waits for all models at one address. There are no endpoints if no model was taken. Raises as `waitUntilReady` does. */
+  /**
+   * Waits for all models at one address. Returns no endpoints if no model was taken. Raises the errors of
+   * `waitUntilReady`.
+   */
   async untilReady({ endpoint, token }: JudgeAddress, options: Omit<ReadinessOptions, 'apiKey'>): Promise<ReadyJudges> {
     const asked = { ...options, ...judgeKey({ token }) };
     const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, asked)));
@@ -168,7 +173,7 @@ export class Judges {
     return { endpoints: ready.at(0)?.endpoints ?? [], token, contexts: Object.fromEntries(contexts) };
   }
 
-  /** Waits for a reward's models at one address, and connects them. Raises as `waitUntilReady` does. */
+  /** Waits for a reward's models at one address and connects them. Raises the errors of `waitUntilReady`. */
   async open(
     reward: RewardSettings,
     address: JudgeAddress,
@@ -179,7 +184,7 @@ export class Judges {
     this.connect({ ...ready, ...asked, store, concurrency: reward.concurrency, policy: judgeLimits(reward) });
   }
 
-  /** Connects all; `concurrency` is for all of them together. */
+  /** Connects all judges. They share `concurrency`. */
   connect({ concurrency: together, token, contexts = {}, ...options }: JudgesOptions): void {
     const concurrency = Math.max(1, Math.floor(together / this.models.length));
     for (const model of this.models) {
@@ -188,7 +193,7 @@ export class Judges {
     }
   }
 
-  /** Whether every judge answers, and then every server that the reward's terms ask by themselves. The first that does not says why. */
+  /** Whether all judges answer, and then all servers of the reward's terms. Returns the first failure. */
   async canary(reward: Pick<CombinedReward, 'canary'>, signal?: AbortSignal): Promise<CanaryResult> {
     const found = await Promise.all(this.#connected().map((client) => client.canary(signal)));
     return found.find(({ ok }) => !ok) ?? reward.canary(signal);

@@ -1,4 +1,4 @@
-/** Outcomes as numbers and words. */
+/** Converts outcomes to numbers and words. */
 import { average, standardError } from '../../core/statistics.js';
 import type { Outcome } from '../../rewards/score/types.js';
 
@@ -14,7 +14,10 @@ export function rewardOf(outcome: Outcome): number | null {
   }
 }
 
-/** `<name>/mean`, `/stderr`, `/unscored` and the mean of every score part. The same of every measure, as `<name>/measure/<term>/…`. */
+/**
+ * `<name>/mean`, `/stderr`, `/unscored` and the mean of every score part, and the same for every measure as
+ * `<name>/measure/<term>/…`.
+ */
 export function summariseOutcomes(name: string, outcomes: readonly Outcome[]): Record<string, number> {
   const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
   const metrics: Record<string, number> = {
@@ -44,7 +47,7 @@ export function scoreParts(outcomes: readonly Outcome[]): Map<string, number[]> 
   return out;
 }
 
-/** An outcome for a person: `7.4`, `0.74` of 1, `0 (undecodable)`, `timeout`. */
+/** An outcome for people: `7.4`, `0.74` of 1, `0 (undecodable)`, `timeout`. */
 export function showOutcome(outcome: Outcome): string {
   switch (outcome.kind) {
     case 'scored':

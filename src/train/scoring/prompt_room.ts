@@ -1,29 +1,32 @@
-/** How much room the context of a policy leaves for answers. */
+/** Reports how much of a policy's context is left for answers. */
 
-/** The rows of one dataset that were checked: all, or a sample at equal distances. */
+/** The checked rows of one dataset: all of them, or a sample at equal distances. */
 export interface PromptRoom {
-  /** The dataset, as the config names it. */
+  /** The dataset's name in the config. */
   readonly name: string;
   readonly looked: number;
-  /** How many of them leave an answer less room than rollout.max_response_tokens. */
+  /** Number of rows that leave an answer less room than rollout.max_response_tokens. */
   readonly short: number;
-  /** Tokens that the longest and the shortest of those prompts leave. 0 if none is short. */
+  /** Minimum and maximum of the tokens that those prompts leave. 0 if there are none. */
   readonly least: number;
   readonly most: number;
 }
 
-/** The settings that decide it. */
+/** The settings that determine the room. */
 export interface RoomLimits {
   readonly context: number;
   readonly answer: number;
 }
 
-/** Whether the answers to all rows of a dataset are cut, though the settings promise them room. An answer as long as the whole context means as much as it leaves. */
+/**
+ * Whether the context cuts the answers to all rows, although the settings allow longer ones. An answer limit equal to
+ * the context means all that is left.
+ */
 export function leavesNoRoom({ looked, short }: PromptRoom, { context, answer }: RoomLimits): boolean {
   return looked > 0 && short === looked && answer < context;
 }
 
-/** A message about a dataset for the user. Null if every row has room. */
+/** A message about a dataset. Null if every row has room. */
 export function describeRoom(
   { name, looked, short, least, most }: PromptRoom,
   { context, answer }: RoomLimits,

@@ -1,12 +1,12 @@
-/** Rows of a run's datasets with answers that need no model: what rewards are tried on before anything is trained. */
+/** Rows of a run's datasets with answers that need no model. Rewards are tried on them before training. */
 import type { RgbImage } from '../../core/images/image.js';
 import type { JudgeItem } from '../../rewards/score/types.js';
 
-/** An answer to a row that is there without a model. */
+/** An answer to a row that needs no model. */
 export interface SampleAnswer {
   /** A description for people: 'the labeled answer', 'an empty answer'. */
   readonly what: string;
-  /** Its words. Absent where the recipe's answers have none. */
+  /** Its words. Absent if the recipe's answers have none. */
   readonly answer?: string;
   readonly edited: RgbImage | null;
 }
@@ -20,13 +20,15 @@ export interface SampleRow {
 
 /** The first rows of one dataset. */
 export interface SampledSet {
-  /** The path as the config gives it. */
+  /** The path in the config. */
   readonly path: string;
   readonly heldOut: boolean;
   readonly rows: readonly SampleRow[];
 }
 
-/** Answers in words: the label if there is one, the prompt itself, and an empty answer. `edited` is the image that comes with each. */
+/**
+ * Answers in words: the label if there is one, the prompt itself, and an empty answer. `edited` is the image of each.
+ */
 export function wordAnswers(
   { instruction, expected }: Pick<JudgeItem, 'instruction' | 'expected'>,
   edited: RgbImage | null = null,
@@ -44,7 +46,7 @@ interface Sources<T> {
   readonly validation: readonly T[];
 }
 
-/** Reads the first rows of every dataset of a config, one after the other. */
+/** Reads the first rows of every dataset of a config, one dataset after another. */
 export async function sampledSets<T extends { readonly path: string }>(
   { train, validation }: Sources<T>,
   read: (source: T) => Promise<readonly SampleRow[]>,

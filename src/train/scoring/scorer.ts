@@ -1,42 +1,45 @@
-/** The loop's side of scoring: chunks are put to the judge while others are sampled. Then the iteration is settled. */
+/**
+ * The training loop's interface for scoring. Chunks are scored while others are sampled, and then the iteration is
+ * settled.
+ */
 import type { JudgeItem, Outcome } from '../../rewards/score/types.js';
 
 export interface Scorer {
-  /** Starts scoring a chunk. The loop goes on sampling meanwhile. */
+  /** Starts scoring a chunk, while the loop continues to sample. */
   begin(items: readonly JudgeItem[]): Promise<Outcome[]>;
   /**
-   * Decides whether enough of an iteration is scored, and waits for the judge if it is not. Raises EndpointError after the longest wait, so that the
-   * run can checkpoint, and JudgeLimitError where judges may be asked no more.
+   * Decides whether enough of an iteration is scored, and waits for the judge if it is not. Raises EndpointError after
+   * the longest wait, so that the run can checkpoint, and JudgeLimitError when no more judge requests are allowed.
    */
   settle(items: readonly JudgeItem[], outcomes: readonly Outcome[]): Promise<Outcome[]>;
-  /** Ends connections and records. */
+  /** Closes connections and records. */
   close(): Promise<void>;
 }
 
-/** Chunks that are being scored while others are sampled. Until it has ended, the scorer must stay open. */
+/** Chunks that are scored while others are sampled. The scorer must stay open until this has ended. */
 export class ScoringInProgress {
   readonly #begun: Promise<Outcome[]>[] = [];
   readonly #errors: unknown[] = [];
 
   constructor(private readonly scorer: Scorer) {}
 
-  /** Starts scoring a chunk. Raises what an earlier chunk has failed with meanwhile. */
+  /** Starts scoring a chunk. Raises the error of an earlier chunk that has failed meanwhile. */
   begin(items: readonly JudgeItem[]): void {
     if (this.#errors.length > 0) throw this.#errors[0];
     const begun = this.scorer.begin(items);
-    // A failure is raised by the next chunk or at the end; until then it must not count as unhandled.
+    // The next chunk or the end raises a failure. Until then it must not count as unhandled.
     begun.catch((error: unknown) => this.#errors.push(error));
     this.#begun.push(begun);
   }
 
-  /** Waits for all chunks; gives what failed first in time, which is `failure` where no chunk had failed before. */
+  /** Waits for all chunks. Returns the first failure in time, which is `failure` if no chunk had failed before. */
   async firstError(failure: unknown): Promise<unknown> {
     this.#errors.push(failure);
     await Promise.allSettled(this.#begun);
     return this.#errors[0];
   }
 
-  /** The outcomes of all chunks, in their order. Raises the first error in time, when all have settled. */
+  /** The outcomes of all chunks, in order. Raises the first error in time once all have settled. */
   async outcomes(): Promise<Outcome[]> {
     await Promise.allSettled(this.#begun);
     if (this.#errors.length > 0) throw this.#errors[0];
