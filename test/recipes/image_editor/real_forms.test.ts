@@ -32,6 +32,7 @@ const READS_SMALL = `{
 /** What a small pipeline needs in place of the real one, and the file of what diffusers computes with it. */
 const forms = {
   kontext: { pipeline: 'flux', folder: 'flux-kontext', small: SMALL },
+  klein: { pipeline: 'klein', folder: 'flux2-klein', small: SMALL },
   qwen_image_edit: { pipeline: 'qwen_edit', folder: 'qwen-image-edit', small: `${SMALL} + ${READS_SMALL}` },
 } as const;
 
@@ -161,6 +162,66 @@ describe('FLUX.1-Kontext as the policy of image_editor', () => {
     rmSync(tokenizer(dir), { recursive: true });
     const settings = await settingsOf('kontext', dir);
     expect(problems(settings)).toEqual(['model_index.json names tokenizer_2, but there is no such folder']);
+  });
+});
+
+describe('FLUX.2-klein as the policy of image_editor', () => {
+  const row = (images: number) => ({
+    source: ['a.png', 'b.png', 'a.png', 'a.png', 'a.png'].slice(0, images),
+    instruction: "A red  door, and BAT's naïve 2 signs",
+  });
+  /** With a judge that sees all images. */
+  const JUDGED = "{ reward+: { mode: null, terms: [{ name: 'align_quality', weight: 1 }] } }";
+
+  it('reads two images as its pipeline does, and learns one iteration by LoRA', async () => {
+    const expected = expectedIn('klein/expected.safetensors');
+    const dir = dataWith('klein', [row(2)]);
+    const sizes = { a: picture, b: { width: 8, height: 12 } };
+    for (const [i, [name, size]] of Object.entries(sizes).entries()) {
+      const png = await encodePng({ ...size, data: Uint8Array.from(expected(`image_${i}`)) });
+      writeFileSync(join(dir, 'edits', `${name}.png`), png);
+    }
+    const settings = await settingsOf('klein', dir, JUDGED);
+    expect(problems(settings)).toEqual([]);
+    const task = await taskOf(settings);
+    const prompt = await task.prompt(0);
+    const { text, textTokens, without, pooled, kept, further = [] } = prompt.flow;
+    expect(worst(text, expected('text_short'))).toBeLessThan(5e-6);
+    // Guidance starts from a blank instruction, and padding is read.
+    expect(worst(must(without, 'a blank instruction').text.slice(-8 * 24), expected('text_empty'))).toBeLessThan(5e-6);
+    expect([textTokens, pooled]).toEqual([undefined, null]);
+    const shown = [kept, ...further].flatMap((one) => [...must(one, 'a source').shown]);
+    expect(worst(shown, expected('shown'))).toBeLessThan(5e-6);
+    const { answers, layers } = await learnOnce(settings, prompt, sampledIn(settings));
+    expect(layers).toContain('single_transformer_blocks.0.attn.to_qkv_mlp_proj.lora_A.weight');
+    expect(layers).toContain('single_transformer_blocks.0.attn.to_out.lora_A.weight');
+    const [[drawn]] = await task.render([{ prompt, answers: [answers[0]], keys: ['k'] }]);
+    expect(drawn.item.edited).toMatchObject(picture);
+  });
+
+  it('has no guidance if its pipeline was distilled', async () => {
+    const dir = dataWith('klein', [row(1)]);
+    const index = join(dir, 'flux2-klein', 'model_index.json');
+    writeFileSync(index, readFileSync(index, 'utf8').replace('"is_distilled": false', '"is_distilled": true'));
+    expect(problems(await settingsOf('klein', dir))).toEqual([
+      'rollout.guidance_scale is set, but the model was distilled and has no guidance',
+    ]);
+    expect(problems(await settingsOf('klein', dir, '{ rollout+: { guidance_scale: null } }'))).toEqual([]);
+  });
+
+  it.each<[string, number, string, RegExp]>([
+    ['more images than the model was trained with', 5, JUDGED, /have more than 4 source images \(this one has 5\)/],
+    [
+      'an instruction longer than its text',
+      1,
+      "{ data+: { columns+: { instruction: 'long' } } }",
+      /the text encoder \(policy\.parts\.text_encoder\) cuts the last \d+ tokens of the instruction/,
+    ],
+  ])('refuses %s', async (_, images, change, message) => {
+    const dir = dataWith('klein', [{ ...row(images), long: 'x'.repeat(600) }]);
+    for (const name of ['a', 'b']) writeFileSync(join(dir, 'edits', `${name}.png`), plain(12, 16, [9, 9, 9]));
+    const settings = await settingsOf('klein', dir, change);
+    await expect(taskOf(settings).then((task) => task.prompt(0))).rejects.toThrow(message);
   });
 });
 
