@@ -229,8 +229,8 @@ export async function recordEpisodes<P extends Prompt, A extends Answer>(
   const lines: object[] = [];
   for (const [g, { prompt, answers }] of groups.entries()) {
     const source = withImages && prompt.sourcePng !== null ? storePng(paths, await prompt.sourcePng()) : null;
-    const labelled = withImages ? (artifacts[g].at(0)?.truth ?? null) : null;
-    const truth = labelled === null ? null : await storeImage(paths, labelled);
+    const labeled = withImages ? (artifacts[g].at(0)?.truth ?? null) : null;
+    const truth = labeled === null ? null : await storeImage(paths, labeled);
     const images = async ({ edited }: RecordedArtifact): Promise<object> =>
       withImages ? { source, edited: edited === null ? null : await storeImage(paths, edited), truth } : {};
     for (const [i, answer] of answers.entries()) {

@@ -88,11 +88,11 @@ export async function recordDatasets<S extends OpenedSource>(
   const heldOut = sets.slice(data.train.length).filter((set) => !isAlsoTrained(set));
   const limits = { samples: COMPARED[comparing.kept], images: COMPARED.images };
   const overlap = await findOverlap(heldOut, training, limits);
-  const said = describeOverlap(
+  const message = describeOverlap(
     overlap,
     heldOut.reduce((sum, { length }) => sum + length, 0),
   );
-  if (said !== null) log.logger[overlap.example === null ? 'info' : 'warn'](said);
+  if (message !== null) log.logger[overlap.example === null ? 'info' : 'warn'](message);
   const counts = sets.slice(data.train.length).map((set) => overlap.found[heldOut.indexOf(set)] ?? set.length);
   handle.noteData(
     Object.fromEntries(

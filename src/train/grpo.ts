@@ -71,16 +71,16 @@ export class GrpoTraining<P extends Prompt, A extends Answer, H> implements Trai
     const [runtimeBefore, compileBefore] = [runtimeSeconds(), compileSeconds()];
     const { drawn, made, behind } = await this.#sampled.take(iteration, watch);
     const batch = await watch.time('exchange', () => this.#gathered(iteration, drawn, made));
-    const taught = new KeptGroups(batch.rounds, batch.outcomes.map(this.#advantages.spread));
-    const groups = taught.pick(batch.groups);
-    const advantages = this.#advantages.of(taught.pick(batch.outcomes));
+    const kept = new KeptGroups(batch.rounds, batch.outcomes.map(this.#advantages.spread));
+    const groups = kept.pick(batch.groups);
+    const advantages = this.#advantages.of(kept.pick(batch.outcomes));
     const updated = await update(iteration, groups, advantages, deps, watch);
-    const placed = taught.place(advantages, deps.rollout.generations_per_sample);
+    const placed = kept.place(advantages, deps.rollout.generations_per_sample);
     if (batch.kept !== null) await deps.record(batch, placed);
     let metrics: Metrics = {
       ...outcomeMetrics(batch.outcomes.flat()),
       ...episodeMetrics(batch.groups, placed, deps.longestAnswer),
-      ...(deps.rollout.refill === null ? {} : taught.metrics()),
+      ...(deps.rollout.refill === null ? {} : kept.metrics()),
       ...updated,
       ...(behind === null ? {} : { 'policy/steps_behind': behind }),
     };

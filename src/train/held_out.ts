@@ -14,7 +14,7 @@ import type { JudgeItem, Outcome } from '../rewards/score/types.js';
 import { heldOutKey, type EpisodeImages } from '../run/episodes.js';
 import type { Metrics } from '../run/metrics.js';
 import type { ContactSheetRow } from '../run/report/contact_sheet.js';
-import { showOutcome, summariseOutcomes } from './scoring/outcomes.js';
+import { showOutcome, summarizeOutcomes } from './scoring/outcomes.js';
 import type { Prompt, PromptSource } from './scoring/task.js';
 import { collect, type Collector, episodeLine } from './batch.js';
 import { isCutByContext, Stopwatch } from './grpo_metrics.js';
@@ -81,13 +81,13 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
       const cutAnswers: boolean[] = [];
       for (const set of task.validation) {
         const { outcomes, cut, rows, ...kept } = await this.#evaluateSet(iteration, set, name, sampling);
-        Object.assign(metrics, summariseOutcomes(`validation/${set.name}/${name}`, outcomes));
+        Object.assign(metrics, summarizeOutcomes(`validation/${set.name}/${name}`, outcomes));
         all.push(...outcomes);
         cutAnswers.push(...cut);
         if (at === 0) shown.push(...rows);
         episodes.push(...kept.episodes);
       }
-      Object.assign(metrics, summariseOutcomes(`validation/${name}`, all));
+      Object.assign(metrics, summarizeOutcomes(`validation/${name}`, all));
       if (longestAnswer !== null) {
         metrics[`validation/${name}/cut_by_context`] = average(cutAnswers.map(Number));
       }
@@ -137,9 +137,9 @@ export class HeldOut<P extends Prompt, A extends Answer, H> {
       },
       new Stopwatch(),
     );
-    const seen = rendered.slice(0, Math.max(0, SHOWN - start));
+    const shown = rendered.slice(0, Math.max(0, SHOWN - start));
     const rows = await Promise.all(
-      seen.map(async ([{ item, caption, thought }], i): Promise<ContactSheetRow> => ({
+      shown.map(async ([{ item, caption, thought }], i): Promise<ContactSheetRow> => ({
         instruction: caption,
         source: item.source ?? (await imageOf(prompts[start + i])),
         edit: item.edited,

@@ -6,7 +6,7 @@
 import type { Answer, Group, Statistics } from './policies/policy.js';
 
 /** Maximum exponent, which keeps exp finite. */
-const LARGEST_EXPONENT = 20;
+const MAX_EXPONENT = 20;
 /** If more than this share of actions is truncated, the sampler's distribution is far from the policy's. */
 const CUT_ALARM = 0.05;
 
@@ -40,7 +40,7 @@ export class ImportanceWeights {
       const exponents = Float64Array.from(answer.logProbs, (logProb, t) => old[g].logProbs[t] - logProb);
       return Float32Array.from(exponents, (own, t) => {
         if (isUnreported) return 1;
-        const weight = Math.exp(Math.max(-LARGEST_EXPONENT, Math.min(LARGEST_EXPONENT, own)));
+        const weight = Math.exp(Math.max(-MAX_EXPONENT, Math.min(MAX_EXPONENT, own)));
         if (trained[g][t] !== 0) this.#note(weight);
         return Math.min(weight, this.cap);
       });

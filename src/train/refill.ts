@@ -38,7 +38,7 @@ export function refilling<P>({ rounds, spread, group, draw }: Refilling<P>) {
 
 /** Selects the groups of an iteration that are learned from. */
 export class KeptGroups {
-  readonly #taught: readonly number[];
+  readonly #kept: readonly number[];
 
   /**
    * @param rounds the groups of each round. Those of a later round replace the groups without variance of the previous
@@ -49,24 +49,24 @@ export class KeptGroups {
     private readonly spreads: readonly Spread[],
   ) {
     const last = spreads.length - (rounds.at(-1) ?? 0);
-    this.#taught = spreads.flatMap((spread, g) => (lacksSpread(spread) && g < last ? [] : [g]));
+    this.#kept = spreads.flatMap((spread, g) => (lacksSpread(spread) && g < last ? [] : [g]));
   }
 
   /** Selects the entries of the groups that are learned from. */
   pick<T>(all: readonly T[]): T[] {
-    return this.#taught.map((g) => all[g]);
+    return this.#kept.map((g) => all[g]);
   }
 
   /**
    * Expands the advantages of the groups that are learned from to all groups. The others are dropped. `answers` is the
    * number of answers in a group.
    */
-  place(taught: readonly GroupAdvantages[], answers: number): GroupAdvantages[] {
-    const at = new Map(this.#taught.map((g, i) => [g, i]));
+  place(kept: readonly GroupAdvantages[], answers: number): GroupAdvantages[] {
+    const at = new Map(this.#kept.map((g, i) => [g, i]));
     const none = new Array<null>(answers).fill(null);
     return this.spreads.map(({ zeroSpread }, g) => {
       const i = at.get(g);
-      return i === undefined ? { advantages: none, dropped: true, zeroSpread } : taught[i];
+      return i === undefined ? { advantages: none, dropped: true, zeroSpread } : kept[i];
     });
   }
 

@@ -15,7 +15,7 @@ import type { HeldOut } from './held_out.js';
 import type { Training } from './loop.js';
 
 /** A labeled answer and the weight of each of its actions. */
-export interface LabelledAnswer<P, A> {
+export interface LabeledAnswer<P, A> {
   readonly prompt: P;
   readonly answer: A;
   readonly weights: Float32Array;
@@ -26,13 +26,13 @@ export interface SupervisedDeps<P extends Prompt, A extends Answer, H> {
   readonly schedule: ScheduleOptions;
   readonly sft: Pick<WordsSftSettings['sft'], 'patience' | 'min_delta'>;
   /** The batch of an iteration's optimizer step. */
-  readonly batch: (iteration: number) => Promise<readonly LabelledAnswer<P, A>[]>;
+  readonly batch: (iteration: number) => Promise<readonly LabeledAnswer<P, A>[]>;
   /** The batch of the held-out loss. It is always the same. */
-  readonly heldOutBatch: () => Promise<readonly LabelledAnswer<P, A>[]>;
+  readonly heldOutBatch: () => Promise<readonly LabeledAnswer<P, A>[]>;
   /** Null if nothing is scored. Only the held-out loss is measured then. */
   readonly heldOut: HeldOut<P, A, H> | null;
   /** Files of a checkpoint in addition to the policy's. */
-  readonly besides?: CheckpointFiles;
+  readonly extraFiles?: CheckpointFiles;
   /** Called at the end. */
   readonly dispose: () => Promise<void>;
 }
@@ -108,10 +108,10 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
   }
 
   async files(iteration: number): Promise<CheckpointFiles> {
-    const { policy, besides } = this.deps;
+    const { policy, extraFiles } = this.deps;
     return {
       ...(await policy.files()),
-      ...besides,
+      ...extraFiles,
       ...trainerFile({ iteration, optimizer_steps: policy.steps, ...this.#stopping.state }),
     };
   }
@@ -130,7 +130,7 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
 }
 
 /** Normalizes weights to a sum of 1 over the batch, so that the loss is a weighted mean over its actions. */
-function trainGroupsOf<P, A>(batch: readonly LabelledAnswer<P, A>[]): TrainGroup<P, A>[] {
+function trainGroupsOf<P, A>(batch: readonly LabeledAnswer<P, A>[]): TrainGroup<P, A>[] {
   const total = batch.reduce((sum, { weights }) => sum + weights.reduce((a, b) => a + b, 0), 0);
   return batch.map(({ prompt, answer, weights }) => ({
     prompt,

@@ -128,8 +128,10 @@ export async function update<P, A extends Answer>(
   const answered = kept.map(({ group }) => group);
   const reference =
     loss.kl === null ? null : await watch.time('reference', () => policy.statistics(answered, 'reference', answered));
-  const told = answered.some(({ answers }) => answers.some((one) => one.logProbs.length > 0 && !lacksLogProbs(one)));
-  const importance = told && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap) : null;
+  const hasLogProbs = answered.some(({ answers }) =>
+    answers.some((one) => one.logProbs.length > 0 && !lacksLogProbs(one)),
+  );
+  const importance = hasLogProbs && typeof importanceCap === 'number' ? new ImportanceWeights(importanceCap) : null;
   const old =
     asksOld || importance !== null
       ? await watch.time('reference', () =>
@@ -163,9 +165,9 @@ export async function update<P, A extends Answer>(
     const isFirst = steps++ === 0;
     if (ofAnswers === null) return policy.learn(trainGroups, loss, answered);
     const now = isFirst ? trainGroups.map(oldOf) : await policy.statistics(trainGroups, 'current', answered);
-    const taught = withAnswerRatios(trainGroups, now, ofAnswers);
-    const report = await policy.learn(taught.trainGroups, loss, answered);
-    return { ...report, loss: report.loss - taught.linear + taught.loss };
+    const linear = withAnswerRatios(trainGroups, now, ofAnswers);
+    const report = await policy.learn(linear.trainGroups, loss, answered);
+    return { ...report, loss: report.loss - linear.linear + linear.loss };
   };
   const metrics: Record<string, number> = { 'group/used': used.length };
   await watch.time('update', async () => {

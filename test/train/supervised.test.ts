@@ -8,7 +8,7 @@ import { SPECIAL } from '../../src/train/policies/tokens/emu3.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/train/policies/tokens/batch.js';
 import type { TokenSampling } from '../../src/train/policies/tokens/sampling.js';
-import { editLabels, labelledAnswer } from '../../src/recipes/image_edit_tokens/labels.js';
+import { editLabels, labeledAnswer } from '../../src/recipes/image_edit_tokens/labels.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { soloGroup } from '../../src/core/group/process_group.js';
 import { scheduleOf } from '../../src/train/update.js';
@@ -65,7 +65,7 @@ async function expectedLoss(
   const groups = await Promise.all(
     samples.map(async (sample) => ({
       prompt: await task.promptOf(sample),
-      answers: [{ ids: await labelledAnswer(task, sample) }],
+      answers: [{ ids: await labeledAnswer(task, sample) }],
     })),
   );
   const statistics = await learner.statistics(groups, model.weights);
@@ -119,7 +119,7 @@ describe('supervised training', () => {
     const made = open({});
     const prompts = smallSettings(world, { data: { train: list('prompts') } });
     const unlabelled = ImageEditTask.open(prompts, () => '');
-    await expect(labelledAnswer(made.task, unlabelled.trainingSample(0))).rejects.toThrow(DataError);
+    await expect(labeledAnswer(made.task, unlabelled.trainingSample(0))).rejects.toThrow(DataError);
     await made.training.dispose();
   });
 });

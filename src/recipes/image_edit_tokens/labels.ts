@@ -4,7 +4,7 @@ import { DataError } from '../../core/errors.js';
 import type { EditSample } from '../../data/types.js';
 import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
 import { SPECIAL, type TokenSpace } from '../../train/policies/tokens/emu3.js';
-import type { LabelledAnswer } from '../../train/supervised.js';
+import type { LabeledAnswer } from '../../train/supervised.js';
 import { labelsOf, type Labels } from '../shared/training.js';
 import type { EditPrompt, ImageEditTask } from './task.js';
 
@@ -19,20 +19,20 @@ export function editLabels(
     {
       heldOut,
       at: (index, iteration) =>
-        labelled(task, task.trainingSample(index), sft, iteration > sft.changed_token_weight_after_steps),
-      heldOutAt: (source, i) => labelled(task, source.read(i), sft, true),
+        labeled(task, task.trainingSample(index), sft, iteration > sft.changed_token_weight_after_steps),
+      heldOutAt: (source, i) => labeled(task, source.read(i), sft, true),
     },
     { size: sft.batch_size, prompts },
   );
 }
 
-async function labelled(
+async function labeled(
   task: ImageEditTask,
   sample: EditSample,
   sft: SftSettings['sft'],
   stressChanges: boolean,
-): Promise<LabelledAnswer<EditPrompt, TokenAnswer>> {
-  const ids = await labelledAnswer(task, sample);
+): Promise<LabeledAnswer<EditPrompt, TokenAnswer>> {
+  const ids = await labeledAnswer(task, sample);
   return {
     prompt: await task.promptOf(sample),
     answer: { ids, logProbs: new Float32Array(ids.length), finished: true },
@@ -41,7 +41,7 @@ async function labelled(
 }
 
 /** The token ids of the labeled answer. Raises DataError when the sample has no label. */
-export async function labelledAnswer(
+export async function labeledAnswer(
   { space, settings, thinks }: ImageEditTask,
   sample: EditSample,
 ): Promise<Int32Array> {

@@ -12,7 +12,7 @@ import { trainerAnywhere } from '../../config/schema/trainer.js';
 import { rollout, validation } from '../../config/schema/training.js';
 import { preset, startMissing } from '../recipe.js';
 import { frozenBytes } from '../shared/memory.js';
-import { noLabelledWords, rewardRules } from '../shared/rules/reward.js';
+import { noLabeledWords, rewardRules } from '../shared/rules/reward.js';
 import { requireValues, type PartialSettings, type Problem } from '../../config/schema/rules.js';
 import { servedTrainerRules, TRAINER } from '../shared/tokens/rules.js';
 import { decoderPart } from '../shared/tokens/settings.js';
@@ -85,7 +85,7 @@ export const imageEditTokens = preset<ImageEditSettings>({
       missing: (settings) =>
         settings.policy.trainer.type === 'onnx' ? startMissing(settings, " (EARL's flat form: model_path)") : [],
     },
-    { rules: [...servedTrainerRules, plainTokens, ...rewardRules, noLabelledWords] },
+    { rules: [...servedTrainerRules, plainTokens, ...rewardRules, noLabeledWords] },
     {
       engines: ['environment.engine'],
       imageMemory: ({ environment, policy, rollout }, shapeOf) => {

@@ -33,7 +33,7 @@ import {
   type DataSizes,
 } from '../shared/memory.js';
 import { preset, startMissing, sourcesOf } from '../recipe.js';
-import { noLabelledWords, rewardRules } from '../shared/rules/reward.js';
+import { noLabeledWords, rewardRules } from '../shared/rules/reward.js';
 import { idleClip } from '../shared/tokens/settings.js';
 
 const imagePrompt = z.strictObject({
@@ -229,7 +229,7 @@ export const ipAdapter = preset<IpAdapterSettings>({
         ),
       ],
     },
-    { rules: [...rewardRules, noLabelledWords] },
+    { rules: [...rewardRules, noLabeledWords] },
   ],
 });
 

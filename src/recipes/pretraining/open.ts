@@ -173,7 +173,7 @@ async function open(settings: TextToImageSettings, context: TrainingContext): Pr
   const task = new CaptionedTask(settings, codec, encoder, datasets);
   const besides = encoder instanceof WordEncoder ? { [WORDS_FILE]: encoder.json() } : {};
   const labels = flowLabels(task, algorithm.sft, validation.prompts);
-  return openSupervised(settings, { task, policy, heldOut: null, besides, ...labels });
+  return openSupervised(settings, { task, policy, heldOut: null, extraFiles: besides, ...labels });
 }
 
 function encoderOf(

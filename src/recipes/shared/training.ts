@@ -18,7 +18,7 @@ import { HackAlarms, hackObserver } from '../../train/observers/hack_alarms.js';
 import type { Answer, Policy } from '../../train/policies/policy.js';
 import { openScorer, type ScoredRun } from '../../train/scoring/judge_scorer.js';
 import type { Prompt, Task } from '../../train/scoring/task.js';
-import { SupervisedTraining, type LabelledAnswer, type SupervisedDeps } from '../../train/supervised.js';
+import { SupervisedTraining, type LabeledAnswer, type SupervisedDeps } from '../../train/supervised.js';
 import { scheduleOf } from '../../train/update.js';
 
 /** Batches of supervised training and of its held-out loss. */
@@ -28,9 +28,9 @@ export type Labels<P extends Prompt, A extends Answer> = Pick<SupervisedDeps<P, 
 interface LabelSource<P, A, S extends { readonly length: number }> {
   readonly heldOut: readonly { readonly source: S }[];
   /** Returns the labeled answer at a global position of the endless training order, for an iteration's batch. */
-  readonly at: (globalIndex: number, iteration: number) => Promise<LabelledAnswer<P, A>>;
+  readonly at: (globalIndex: number, iteration: number) => Promise<LabeledAnswer<P, A>>;
   /** Returns the labeled answer of one of the first `count` held-out samples. */
-  readonly heldOutAt: (source: S, index: number, count: number) => Promise<LabelledAnswer<P, A>>;
+  readonly heldOutAt: (source: S, index: number, count: number) => Promise<LabeledAnswer<P, A>>;
 }
 
 /** Batches of `size` labels, and the first `prompts` labels of each held-out set. */
@@ -119,7 +119,7 @@ export function openSupervised<P extends Prompt, A extends Answer, H>(
     task,
     ...parts
   }: Labels<P, A> &
-    Pick<SupervisedDeps<NoInfer<P>, A, H>, 'policy' | 'heldOut' | 'besides'> & {
+    Pick<SupervisedDeps<NoInfer<P>, A, H>, 'policy' | 'heldOut' | 'extraFiles'> & {
       readonly task: { dispose(): Promise<void> };
     },
 ): SupervisedTraining<P, A, H> {

@@ -54,8 +54,8 @@ function words(x: number, y: number, text: string, fill = MUTED): string {
   return `<text x="${x}" y="${y}" text-anchor="middle" ${font}>${escapeMarkup(text)}</text>`;
 }
 
-async function instruction(words: string, top: number): Promise<OverlayOptions> {
-  const text = `<span foreground="${INK}">${escapeMarkup(words.replace(/^(.{160}).+$/su, '$1…'))}</span>`;
+async function instruction(prompt: string, top: number): Promise<OverlayOptions> {
+  const text = `<span foreground="${INK}">${escapeMarkup(prompt.replace(/^(.{160}).+$/su, '$1…'))}</span>`;
   const input = await sharp({
     text: { text, font: `${FONT} 13`, rgba: true, width: TEXT_WIDTH - 18, wrap: 'word-char', spacing: 4 },
   })

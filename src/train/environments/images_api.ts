@@ -110,8 +110,8 @@ export class ImagesClient {
    * Why servers are not ready now, one sentence for each of them. A server that does not list its models is assumed to
    * have the right one. Failures of a server never reject the promise.
    */
-  async look(within: Deadline): Promise<readonly string[]> {
-    const found = await Promise.all(this.#remote.members.map((member) => this.#lookAt(member, within)));
+  async problems(within: Deadline): Promise<readonly string[]> {
+    const found = await Promise.all(this.#remote.members.map((member) => this.#problemOf(member, within)));
     return found.filter((one) => one !== null);
   }
 
@@ -226,7 +226,7 @@ export class ImagesClient {
     );
   }
 
-  async #lookAt({ client, url }: ImageMember, within: Deadline): Promise<string | null> {
+  async #problemOf({ client, url }: ImageMember, within: Deadline): Promise<string | null> {
     const { served_model: model } = this.options.settings;
     try {
       const { data } = await client.models.list({ signal: within.signal });

@@ -26,7 +26,7 @@ import { excerpt } from '../../rewards/judge/parse.js';
 import { largestSquare, type RenderEditor } from '../../config/schema/editor.js';
 import type { ImageSize } from '../../config/schema/images_api.js';
 import {
-  blankImage as grey,
+  blankImage,
   FIRST_ATTEMPTS,
   maxReplyBytes,
   IMAGE_STATUSES,
@@ -136,7 +136,7 @@ export class RenderClient {
   }
 
   /** Why servers are not ready now, one sentence for each of them. Failures of a server never reject the promise. */
-  async look(within: Deadline): Promise<readonly string[]> {
+  async problems(within: Deadline): Promise<readonly string[]> {
     const found = await Promise.all(
       this.#remote.members.map(async (member) => {
         const tried = await this.#unknown(member, within);
@@ -160,11 +160,11 @@ export class RenderClient {
       return { dtype, shape, bytes: toStoredBytes(new Float32Array(shape[0] * shape[1]), dtype) };
     };
     const states = zeros(longest.edit);
-    const source = await encodePng(grey(size));
-    const told = { states, statesDigest: sha256(states.bytes), source, size, seed: 0 };
-    const asked = { ...told, blank: settings.guidance_scale === null ? null : zeros(longest.blank) };
-    const drawn = await this.#remote.answer(asked, within, { maxAttempts: FIRST_ATTEMPTS });
-    if ('refused' in drawn) throw this.#remote.error(asked, `it rejects a gray test image: ${drawn.refused}`);
+    const source = await encodePng(blankImage(size));
+    const request = { states, statesDigest: sha256(states.bytes), source, size, seed: 0 };
+    const probe = { ...request, blank: settings.guidance_scale === null ? null : zeros(longest.blank) };
+    const drawn = await this.#remote.answer(probe, within, { maxAttempts: FIRST_ATTEMPTS });
+    if ('refused' in drawn) throw this.#remote.error(probe, `it rejects a gray test image: ${drawn.refused}`);
   }
 
   /**

@@ -74,21 +74,21 @@ export class WordEncoder implements PromptEncoder {
   encode(prompt: string): Promise<EncodedPrompt> {
     const { words, length } = this.known;
     const [other, none] = [words.length, words.length + 1];
-    const said = wordsIn(prompt);
+    const promptWords = wordsIn(prompt);
     const text = new Float32Array(length * this.width);
     for (let at = 0; at < length; at++) {
-      text[at * this.width + (at < said.length ? (this.#ids.get(said[at]) ?? other) : none)] = 1;
+      text[at * this.width + (at < promptWords.length ? (this.#ids.get(promptWords[at]) ?? other) : none)] = 1;
       text[at * this.width + words.length + 2 + at] = 1;
     }
-    return Promise.resolve({ text, pooled: null, unread: this.#over(said) });
+    return Promise.resolve({ text, pooled: null, unread: this.#over(promptWords) });
   }
 
   unread(prompt: string): Promise<number> {
     return Promise.resolve(this.#over(wordsIn(prompt)));
   }
 
-  #over(said: readonly string[]): number {
-    return Math.max(0, said.length - this.known.length);
+  #over(words: readonly string[]): number {
+    return Math.max(0, words.length - this.known.length);
   }
 
   /** The file that lists the words. */

@@ -63,7 +63,7 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   repeated_words: { label: 'the share of repeated words', relativeTo: 'unit' },
   prompt_copy: { label: 'the share of words copied from the prompt', relativeTo: 'unit' },
   at_token_limit: { label: 'the share of answers at the token limit', relativeTo: 'unit' },
-  second_gap: { label: 'the gap from a measure recorded besides to the reward', relativeTo: 'unit' },
+  second_gap: { label: 'the gap between the reward and a recorded measure', relativeTo: 'unit' },
   no_picture: {
     label: 'the share of answers without an image',
     relativeTo: 'unit',
@@ -72,7 +72,7 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   unscored: {
     label: 'the share of answers without a score',
     relativeTo: 'unit',
-    above: 'nothing is learnt from them; look at why (reward/unscored/…), and at what the judge says of them',
+    above: 'nothing is learned from them; look at the reasons (reward/unscored/…) and at the replies of the judge',
   },
   at_limit: {
     label: 'the share of scores at a limit of their scale',
@@ -85,7 +85,7 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
 const JUMP = { times: 5, over: 5, fewest: 3, least: 0.5 } as const;
 
 /** Lower bound of the value that limits are relative to. */
-const SMALLEST_BASE = 1e-6;
+const MIN_BASE = 1e-6;
 
 interface Series {
   /** The first measured values, as many as are compared. */
@@ -100,7 +100,7 @@ export class HackAlarms {
   readonly #series: ReadonlyMap<AlarmName, Series>;
   /** The latest KL values. */
   readonly #kl: number[] = [];
-  #saidSame = false;
+  #reportedSame = false;
 
   /**
    * @param history earlier metrics of the run, oldest first. A resumed run keeps its baseline and repeats no warning.
@@ -118,7 +118,7 @@ export class HackAlarms {
       this.#jump(metrics);
     }
     const latest = history.at(-1)?.metrics ?? {};
-    this.#saidSame = latest['hack/same_score'] === 1;
+    this.#reportedSame = latest['hack/same_score'] === 1;
     this.#each((name, series) => (series.raised = latest[alarmMetric(name)] === 1));
   }
 
@@ -141,12 +141,12 @@ export class HackAlarms {
     }
     const isSame = metrics['hack/same_score'] === 1;
     if (isSame) raised[alarmMetric('same_score')] = 1;
-    if (isSame && !this.#saidSame) {
+    if (isSame && !this.#reportedSame) {
       this.warn(
         `iteration ${iteration}: alarm: the judge gave every answer the same score, so the policy learns nothing. Read its replies, and run \`editrl judge exam\``,
       );
     }
-    this.#saidSame = isSame;
+    this.#reportedSame = isSame;
     return raised;
   }
 
@@ -187,7 +187,7 @@ export class HackAlarms {
       return `${label} is ${now.toFixed(3)} (track.alarms.limits.${name}.max is ${max}): ${above}`;
     }
     const base = { value: Math.abs(before), rest: Math.abs(1 - before), unit: 1 }[relativeTo];
-    if (base < SMALLEST_BASE) return null;
+    if (base < MIN_BASE) return null;
     const change = (now - before) / base;
     const side = change < 0 ? 'max_fall' : 'max_rise';
     const limit = change < 0 ? max_fall : max_rise;

@@ -90,10 +90,10 @@ export function hackMetrics(
   measured: readonly (readonly AnswerStatistics[])[],
 ): Record<string, number> {
   const all = measured.flat();
-  const pictured = all.filter(({ inWords }) => !inWords);
-  const missing = pictured.filter(({ artifact }) => artifact === null).length;
+  const withImages = all.filter(({ inWords }) => !inWords);
+  const missing = withImages.filter(({ artifact }) => artifact === null).length;
   return {
-    ...(pictured.length === 0 ? {} : { 'hack/no_picture': missing / pictured.length }),
+    ...(withImages.length === 0 ? {} : { 'hack/no_picture': missing / withImages.length }),
     ...artifactMetrics(
       groups,
       measured.map((one) => one.map(({ artifact }) => artifact)),
@@ -122,7 +122,7 @@ export function unscoredMetrics(outcomes: readonly Outcome[]): Record<string, nu
 }
 
 /** Minimum number of judged answers for statistics about the judge. */
-const LEAST_JUDGED = 16;
+const MIN_JUDGED = 16;
 
 /**
  * `hack/same_score`: the largest share of judged answers with identical score parts. Left out if fewer than 16 were
@@ -137,7 +137,7 @@ export function sameScoreMetrics(outcomes: readonly Outcome[]): Record<string, n
     counts.set(scores, (counts.get(scores) ?? 0) + 1);
   }
   const answers = [...counts.values()].reduce((sum, count) => sum + count, 0);
-  return answers < LEAST_JUDGED ? {} : { 'hack/same_score': Math.max(...counts.values()) / answers };
+  return answers < MIN_JUDGED ? {} : { 'hack/same_score': Math.max(...counts.values()) / answers };
 }
 
 /** Whether a score part belongs to a term with a judge. */
@@ -164,10 +164,10 @@ export function measureWords({
 }: Pick<JudgeItem, 'answer' | 'instruction'>): WordStatistics | null {
   const rows = rowsOf(answer ?? '');
   if (rows.length === 0) return null;
-  const asked = new Set(rowsOf(instruction));
+  const promptRows = new Set(rowsOf(instruction));
   return {
     repeated: 1 - new Set(rows).size / rows.length,
-    copied: rows.filter((row) => asked.has(row)).length / rows.length,
+    copied: rows.filter((row) => promptRows.has(row)).length / rows.length,
   };
 }
 
@@ -208,10 +208,10 @@ export interface MeasuredScale {
  */
 export function secondGapMetrics(
   metrics: Metrics,
-  { most, besides }: { readonly most: number; readonly besides: readonly MeasuredScale[] },
+  { most, besides: recorded }: { readonly most: number; readonly besides: readonly MeasuredScale[] },
 ): Record<string, number> {
   const reward = metrics['reward/mean'] as number | undefined;
-  const gaps = besides.flatMap((term) => {
+  const gaps = recorded.flatMap((term) => {
     const value = (metrics[`reward/${term.name}/value`] ?? metrics[`reward/${term.name}/overall`]) as
       number | undefined;
     return value === undefined || reward === undefined ? [] : [reward / most - value / term.most];

@@ -20,7 +20,7 @@ import { meanOf, repeatedRows, scalar, type Network } from './pretraining.js';
 /** Pixels are cached up to this many bytes, so that small datasets are decoded once. */
 const KEPT_BYTES = 2 ** 28;
 /** Maps pixels to the range from -1 to 1. */
-const CENTRE = [0.5, 0.5, 0.5];
+const CENTER = [0.5, 0.5, 0.5];
 
 /**
  * Results on a batch of held-out pairs. `accuracy` is the share of images that are nearest to their own caption within
@@ -72,7 +72,7 @@ export function clipNetwork(
     filter: 'cubic',
     crop: { width: side, height: side },
     scale: 1 / 255,
-    normalise: { mean: CENTRE, std: CENTRE },
+    normalise: { mean: CENTER, std: CENTER },
   };
   const kept = new LRUCache<string, Float32Array>({ maxSize: KEPT_BYTES });
   const pixelsOf = async (sample: CaptionedImage): Promise<Float32Array> => {
@@ -125,8 +125,8 @@ export function clipNetwork(
         do_rescale: true,
         rescale_factor: 1 / 255,
         do_normalize: true,
-        image_mean: CENTRE,
-        image_std: CENTRE,
+        image_mean: CENTER,
+        image_std: CENTER,
       };
       return {
         [CONFIG_FILE]: clipConfigJson(config),

@@ -103,12 +103,12 @@ export class Pretraining<T, M> implements Training {
     );
     const learningRate = learningRateAt(this.#trained.steps, schedule);
     const { gradNorm } = this.#trained.step(gradient, learningRate);
-    const besides = this.network.afterStep?.(iteration, out);
+    const more = this.network.afterStep?.(iteration, out);
     return {
       'policy/loss': scalar(out, 'loss'),
       'policy/grad_norm': gradNorm,
       'policy/learning_rate': learningRate,
-      ...besides,
+      ...more,
       'time/total': (performance.now() - start) / 1000,
     };
   }

@@ -33,7 +33,7 @@ interface ServerClient<Asked> {
   /** Base URLs. */
   readonly urls: readonly string[];
   /** Why servers are not ready now, one sentence for each of them. Failures of a server never reject the promise. */
-  look(within: Deadline): Promise<readonly string[]>;
+  problems(within: Deadline): Promise<readonly string[]>;
   /**
    * Generates one image. Raises EndpointError when no server returns one before the deadline or within the attempts.
    */
@@ -126,7 +126,7 @@ async function checkServers<Asked>({
   const client = open({ concurrency, apiKey: process.env[api_key_env] });
   const deadline = new Deadline(systemClock, LOOK_MS);
   try {
-    const found = await client.look(deadline);
+    const found = await client.problems(deadline);
     if (found.length < client.urls.length) return found;
     throw new EndpointError(`no ${name} is ready: ${found.join('; ')}`, {
       where: 'environment.base_url',

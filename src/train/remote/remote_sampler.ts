@@ -62,7 +62,7 @@ export async function openRemoteSampler<P extends TokenPrompt>(
   };
   const prepare = async (client: VllmClient, deadline: Deadline): Promise<Found> => {
     await client.ready(deadline);
-    const { id: served } = await lookAt(client, sampled, deadline);
+    const { id: served } = await fittingModel(client, sampled, deadline);
     const mode = await probeLogProbs(client, served, [...format.ends].slice(0, 1), deadline);
     const version = await client.version(deadline);
     const trained = rank === null ? 'all weights of' : 'adapters over';
@@ -115,7 +115,7 @@ export async function checkVllm(sampled: RemoteSampling, url: string): Promise<v
         next: 'Start it, or check host and port in rollout.engine.base_url.',
       });
     }
-    await lookAt(client, sampled, deadline);
+    await fittingModel(client, sampled, deadline);
   } finally {
     deadline.dispose();
     await client.close();
@@ -154,14 +154,14 @@ function namePrefix({ dir, runName }: RunPaths): string {
 }
 
 /** The server's model, if it fits the run. Otherwise raises EndpointError with the flags that the server needs. */
-async function lookAt(
+async function fittingModel(
   client: VllmClient,
-  { rank, pixelLimits: seen, blocks, contextSize }: RemoteSampling,
+  { rank, pixelLimits, blocks, contextSize }: RemoteSampling,
   within: Deadline,
 ): Promise<ServedModel> {
   const served = servedModel(await client.models(within), contextSize, client.url);
   if (rank === null) await client.requireControl(within);
-  if (rank === null || seen !== null || blocks) await client.requireGenerate(served.id, within);
+  if (rank === null || pixelLimits !== null || blocks) await client.requireGenerate(served.id, within);
   return served;
 }
 

@@ -8,7 +8,7 @@ import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { MetricsLine } from '../../run/metrics.js';
 import type { RunPaths } from '../../run/paths.js';
 import { RESCORED_MEASURE } from '../../run/report/measures.js';
-import { summariseOutcomes } from '../scoring/outcomes.js';
+import { summarizeOutcomes } from '../scoring/outcomes.js';
 import type { ReadSettings } from '../../core/schema/mark.js';
 import { rescore, type RescoreRequest } from './rescore.js';
 import type { RescoredEpisode, RescoreSummary } from './rescore_summary.js';
@@ -94,7 +94,7 @@ function evaluationsOf(label: string, episodes: readonly RescoredEpisode[]): obj
     const summarise = (where: string, isIn: (set: string) => boolean): void => {
       const outcomes = own.flatMap(({ set, rescored }) => (isIn(set) && rescored !== null ? [rescored] : []));
       if (outcomes.length > 0) {
-        Object.assign(metrics, summariseOutcomes(`validation/${where}/measure/${label}`, outcomes));
+        Object.assign(metrics, summarizeOutcomes(`validation/${where}/measure/${label}`, outcomes));
       }
     };
     for (const set of new Set(own.map((episode) => episode.set))) summarise(set, (one) => one === set);

@@ -98,16 +98,16 @@ function positionOf(
 
 async function groupItems(
   group: readonly RecordedEpisode[],
-  asked: Prompt | string,
+  found: Prompt | string,
   sources: ItemSources,
 ): Promise<FoundItem[]> {
   const { task } = sources;
-  const labels: Labels = task === null || typeof asked === 'string' ? { truth: null } : await task.labels(asked);
+  const labels: Labels = task === null || typeof found === 'string' ? { truth: null } : await task.labels(found);
   const isSame = group.every((episode) => hasBeside(episode, labels));
-  const prompt = typeof asked === 'string' || isSame ? asked : CHANGED;
+  const prompt = typeof found === 'string' || isSame ? found : CHANGED;
   const kept = await Promise.all(group.map((episode) => itemFromMedia(episode, labels, sources.paths)));
-  const found = kept.filter((one) => one !== null);
-  if (found.length === group.length) return found;
+  const stored = kept.filter((one) => one !== null);
+  if (stored.length === group.length) return stored;
   const without = (why: string): FoundItem[] =>
     kept.map((one, i) => one ?? { item: null, missing: `${lackOf(group[i])}, but ${why}` });
   if (typeof prompt === 'string') return without(prompt);

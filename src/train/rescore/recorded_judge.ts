@@ -10,7 +10,7 @@ export interface RecordedJudgeOptions {
   /** Fields that its requests leave out. */
   readonly leaveOut: readonly LeavableField[];
   /** The judge for answers that are not recorded or were recorded without scores. Null to send no requests. */
-  readonly asked: Judge | null;
+  readonly judge: Judge | null;
 }
 
 /** Numbers of answers by their origin. */
@@ -34,7 +34,7 @@ export class RecordedJudge implements Judge {
   ) {}
 
   async ask(query: JudgeQuery, signal?: AbortSignal, options?: ScoreOptions): Promise<Judgement> {
-    const { model, asked } = this.options;
+    const { model, judge } = this.options;
     const recorded = this.#find(query);
     if (recorded?.problem === null) {
       this.counts.replayed++;
@@ -47,9 +47,9 @@ export class RecordedJudge implements Judge {
         return { ...recorded, problem: null, scores: parsed.scores };
       }
     }
-    if (asked !== null) {
+    if (judge !== null) {
       this.counts.asked++;
-      return asked.ask(query, signal, options);
+      return judge.ask(query, signal, options);
     }
     if (recorded !== undefined) {
       this.counts.replayed++;

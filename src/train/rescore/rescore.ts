@@ -32,7 +32,7 @@ import type { RunResolver } from '../../models/reference.js';
 import { Judges, termServices } from '../scoring/judges.js';
 import { redrawsIdentically, recordedItems, type ItemSources, type RecordedTask } from './recorded_items.js';
 import { RecordedJudge, RecordedReplies, type JudgeCounts } from './recorded_judge.js';
-import { summariseRescored, type RescoredEpisode, type RescoreSummary } from './rescore_summary.js';
+import { summarizeRescored, type RescoredEpisode, type RescoreSummary } from './rescore_summary.js';
 
 export interface RescoreRequest {
   readonly paths: RunPaths;
@@ -84,7 +84,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   const replies = new RecordedReplies(recorded, offline, counts);
   const sourcesOfAnswers: Lacking[] = [replies];
   const recordedJudge = (model: string, asked: Judge | null): Judge => {
-    const judge = new RecordedJudge({ model, recorded, leaveOut: reward.leave_out, asked }, counts);
+    const judge = new RecordedJudge({ model, recorded, leaveOut: reward.leave_out, judge: asked }, counts);
     sourcesOfAnswers.push(judge);
     return judge;
   };
@@ -119,7 +119,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
       episodes.push(...(await rescoreFile(file, scored, reward, sources, sourcesOfAnswers)));
     }
     const place = paths.rescored(name);
-    const told = summariseRescored(episodes, {
+    const summaryOfScores = summarizeRescored(episodes, {
       run_name: paths.runName,
       name,
       reward: rewardName(reward),
@@ -127,7 +127,7 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
       judgements: counts,
       file: place.outcomes,
     });
-    const summary = { ...told, ...request.more?.(episodes) };
+    const summary = { ...summaryOfScores, ...request.more?.(episodes) };
     writeFileAtomic(place.outcomes, episodes.map((episode) => `${encodeLine(episode).line}\n`).join(''));
     writeFileAtomic(place.summary, `${encodeLine(summary).line}\n`);
     return summary;
@@ -186,11 +186,11 @@ async function rescoreFile(
       found[i].missing ??
       (fault === undefined ? null : 'its prompt does not fit the reward') ??
       (outcome?.kind === 'unscored' && lacks(key) ? 'the judge was not asked this' : null);
-    const told = { key, iteration: file.iteration, set: setOf(episode), recorded: episode.outcome };
+    const common = { key, iteration: file.iteration, set: setOf(episode), recorded: episode.outcome };
     return missing === null && outcome !== undefined
-      ? { ...told, rescored: outcome, missing: null }
+      ? { ...common, rescored: outcome, missing: null }
       : {
-          ...told,
+          ...common,
           rescored: null,
           missing: missing ?? 'it is recorded twice',
           ...(fault === undefined ? {} : { detail: fault }),

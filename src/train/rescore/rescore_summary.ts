@@ -64,7 +64,7 @@ interface Pair {
 
 const TOLERANCE = 1e-9;
 
-export function summariseRescored(episodes: readonly RescoredEpisode[], names: RescoreNames): RescoreSummary {
+export function summarizeRescored(episodes: readonly RescoredEpisode[], names: RescoreNames): RescoreSummary {
   const rescored: Record<Outcome['kind'], number> = { scored: 0, zero_by_rule: 0, unscored: 0 };
   const notRescored: Record<string, number> = {};
   for (const { rescored: outcome, missing } of episodes) {
@@ -73,7 +73,7 @@ export function summariseRescored(episodes: readonly RescoredEpisode[], names: R
   }
   const pairs = episodes.flatMap(pairOf);
   const differ = episodes.filter((episode) => {
-    const both = [normalisedOf(episode.recorded), normalisedOf(episode.rescored)];
+    const both = [normalizedOf(episode.recorded), normalizedOf(episode.rescored)];
     return both[0] !== null && both[1] !== null && Math.abs(both[0] - both[1]) > TOLERANCE;
   });
   return {
@@ -94,7 +94,7 @@ function pairOf(episode: RescoredEpisode): Pair[] {
   return recorded === null || rescored === null ? [] : [{ recorded, rescored }];
 }
 
-function normalisedOf(outcome: Outcome | null): number | null {
+function normalizedOf(outcome: Outcome | null): number | null {
   if (outcome === null || outcome.kind === 'unscored') return null;
   return outcome.kind === 'scored' ? outcome.normalised : 0;
 }

@@ -11,7 +11,7 @@ export class CallLimit implements JudgeCalls {
   /** Requests of this process since `asked` was last updated. */
   #own = 0;
   /** The part of them that was reported to the others. */
-  #told = 0;
+  #reported = 0;
   #underWay = 0;
   #refused = false;
   readonly #exhausted = new AbortController();
@@ -39,7 +39,7 @@ export class CallLimit implements JudgeCalls {
   begin(): boolean {
     if (this.room <= 0) {
       this.#refused = true;
-      this.#look();
+      this.#checkExhausted();
       return false;
     }
     this.#underWay++;
@@ -49,12 +49,12 @@ export class CallLimit implements JudgeCalls {
   end(requests: number): void {
     this.#underWay--;
     this.#own += requests;
-    this.#look();
+    this.#checkExhausted();
   }
 
   /** The requests of this process since the last update, to report to the others. */
   report(): CallReport {
-    this.#told = this.#own;
+    this.#reported = this.#own;
     return { own: this.#own, refused: this.#refused };
   }
 
@@ -78,11 +78,11 @@ export class CallLimit implements JudgeCalls {
   known(asked: number): void {
     this.asked = asked;
     // Questions may have ended since the report.
-    this.#own -= this.#told;
-    this.#told = 0;
+    this.#own -= this.#reported;
+    this.#reported = 0;
   }
 
-  #look(): void {
+  #checkExhausted(): void {
     if (this.#refused && this.#underWay === 0) this.#exhausted.abort();
   }
 }

@@ -24,7 +24,7 @@ export interface ExamWatchOptions {
 }
 
 /** Number of repeats before a change counts, because large noise rarely occurs twice. */
-const LOOKS = 2;
+const REPEATS = 2;
 
 /** Watches until it is closed. It changes nothing of the run except its log. */
 export class ExamWatch {
@@ -55,7 +55,7 @@ export class ExamWatch {
     let [asked, drifted] = [0, false];
     for (; !this.#stop.signal.aborted; await sleep(systemClock, everyMs, this.#stop.signal)) {
       let found: ExamDrift | null = null;
-      for (let look = 0; look < LOOKS && (found === null || found.drifted); look++) {
+      for (let repeat = 0; repeat < REPEATS && (found === null || found.drifted); repeat++) {
         found = hasRoom(answers.length)
           ? examDrift(answers, await this.#ask(answers, ++asked), marks.noise ?? 0)
           : null;
@@ -72,10 +72,10 @@ export class ExamWatch {
   }
 
   async #ask(answers: readonly SampledAnswer[], asked: number): Promise<(number | null)[]> {
-    const look = `${this.options.asker}-${asked}`;
+    const id = `${this.options.asker}-${asked}`;
     // Not of any iteration, see iterationOfKey. The process and the count make every question different.
     const items = answers.map((answer, i) =>
-      judgeItem(`exam/again-${look}-${i + 1}`, answer, slightlyChanged(answer.made, ['again', answer.name, look])),
+      judgeItem(`exam/again-${id}-${i + 1}`, answer, slightlyChanged(answer.made, ['again', answer.name, id])),
     );
     const outcomes = await scoreChunk(this.options.reward, items, this.#stop.signal);
     return outcomes.map((one) => (one.kind === 'unscored' ? null : one.kind === 'scored' ? one.normalised : 0));

@@ -65,7 +65,7 @@ export async function openScorer(
   const { reward } = settings;
   const judges = new Judges();
   let store: Exchanges<Judgement> | null = null;
-  let asked: JudgementStore | null = null;
+  let judgements: JudgementStore | null = null;
   const limits = judgeLimits(reward, services.group.size);
   const made = termServices(reward, judges, services.resolveRun, {
     judge: (model = reward.model) => {
@@ -75,7 +75,7 @@ export async function openScorer(
         next: 'Export APP__REWARD_FUNCTION_API_BASE=http://HOST:4877, or set reward.endpoint.',
       });
     },
-    store: () => must(asked, "the run's judgements"),
+    store: () => must(judgements, "the run's judgements"),
     limits,
     onNote: (note) => services.log.logger.warn(note),
     ...(services.rewardSession === undefined ? {} : { session: services.rewardSession }),
@@ -87,12 +87,12 @@ export async function openScorer(
     store = openExchanges(path, judgementForm, services);
     const most = reward.max_judge_calls;
     const calls = most === null ? null : new CallLimit(most, storedCalls(path).requests, services.group.size);
-    asked = countedIn(store, calls);
+    judgements = countedIn(store, calls);
     // No rank may request or write judgements before every rank has read the stored ones.
     await services.group.barrier();
     judges.connect({
       ...ready,
-      store: asked,
+      store: judgements,
       ...requestsOf(reward, sources),
       concurrency: limits.concurrency,
       policy: limits,

@@ -71,7 +71,7 @@ export function openOwnJudge(
   const apiKey = keyFor(url, keyVariable, process.env);
   const key = apiKey === undefined ? {} : { apiKey };
   const store: JudgementStore = {
-    find: (...asked) => kept().find(...asked),
+    find: (...args) => kept().find(...args),
     put: (judgement) => kept().put(judgement),
     get calls() {
       return kept().calls;
@@ -88,7 +88,7 @@ export function openOwnJudge(
     start: 'Check the address and the network, or start the server, then run the same command again.',
   };
   return {
-    ask: (...asked) => client.ask(...asked),
+    ask: (...args) => client.ask(...args),
     untilReady: async (options) => {
       const shown = imagesOfEdit(options.sources ?? 1);
       const ready = await waitUntilReady(url, model, {
@@ -164,8 +164,8 @@ export class Judges {
    * `waitUntilReady`.
    */
   async untilReady({ endpoint, token }: JudgeAddress, options: Omit<ReadinessOptions, 'apiKey'>): Promise<ReadyJudges> {
-    const asked = { ...options, ...judgeKey({ token }) };
-    const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, asked)));
+    const readiness = { ...options, ...judgeKey({ token }) };
+    const ready = await Promise.all(this.models.map((model) => waitUntilReady(endpoint, model, readiness)));
     const contexts = this.models.flatMap((model, i) => {
       const { context } = ready[i];
       return context === null ? [] : [[model, context] as const];
@@ -179,9 +179,9 @@ export class Judges {
     address: JudgeAddress,
     { store, ...waiting }: WaitOptions & { readonly store: JudgementStore },
   ): Promise<void> {
-    const asked = requestsOf(reward, waiting.sources);
-    const ready = await this.untilReady(address, { ...waiting, ...asked });
-    this.connect({ ...ready, ...asked, store, concurrency: reward.concurrency, policy: judgeLimits(reward) });
+    const requests = requestsOf(reward, waiting.sources);
+    const ready = await this.untilReady(address, { ...waiting, ...requests });
+    this.connect({ ...ready, ...requests, store, concurrency: reward.concurrency, policy: judgeLimits(reward) });
   }
 
   /** Connects all judges. They share `concurrency`. */

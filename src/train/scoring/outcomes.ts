@@ -18,7 +18,7 @@ export function rewardOf(outcome: Outcome): number | null {
  * `<name>/mean`, `/stderr`, `/unscored` and the mean of every score part, and the same for every measure as
  * `<name>/measure/<term>/…`.
  */
-export function summariseOutcomes(name: string, outcomes: readonly Outcome[]): Record<string, number> {
+export function summarizeOutcomes(name: string, outcomes: readonly Outcome[]): Record<string, number> {
   const rewards = outcomes.map(rewardOf).filter((reward) => reward !== null);
   const metrics: Record<string, number> = {
     [`${name}/mean`]: average(rewards),
@@ -29,7 +29,7 @@ export function summariseOutcomes(name: string, outcomes: readonly Outcome[]): R
   const measures = new Set(outcomes.flatMap((outcome) => Object.keys(outcome.measures ?? {})));
   for (const measure of measures) {
     const measured = outcomes.flatMap((outcome) => outcome.measures?.[measure] ?? []);
-    Object.assign(metrics, summariseOutcomes(`${name}/measure/${measure}`, measured));
+    Object.assign(metrics, summarizeOutcomes(`${name}/measure/${measure}`, measured));
   }
   return metrics;
 }

@@ -17,7 +17,7 @@ describe('the room that prompts leave', () => {
     const found = await new AnswerRoomChecks().of([run]);
     expect(messages(found)).toEqual([
       expect.stringMatching(
-        /train\.jsonl: all 3 prompts looked at leave answers 1 to 4 tokens, and rollout\.max_response_tokens is 12: .*policy\.model_context_size, which is 16/,
+        /train\.jsonl: all 3 checked prompts leave answers 1 to 4 tokens, and rollout\.max_response_tokens is 12: .*policy\.model_context_size, which is 16/,
       ),
     ]);
     expect(found.warnings).toEqual([]);
@@ -28,14 +28,14 @@ describe('the room that prompts leave', () => {
     const found = await new AnswerRoomChecks().of([run]);
     expect(found.obstacles).toEqual([]);
     expect(found.warnings).toEqual([
-      expect.stringMatching(/train\.jsonl: 2 of 4 \(50\.0 %\) prompts looked at leave answers 8 to 11 tokens/),
+      expect.stringMatching(/train\.jsonl: 2 of 4 \(50\.0 %\) checked prompts leave answers 8 to 11 tokens/),
     ]);
   });
 
   it('is that of held-out prompts, too', async () => {
     const found = await new AnswerRoomChecks().of([await runOf({ context: 16, answer: 12 }, [4], [9, 10])]);
     expect(messages(found)).toEqual([
-      expect.stringMatching(/held_out\.jsonl: all 2 prompts looked at leave answers 6 to 7 tokens/),
+      expect.stringMatching(/held_out\.jsonl: all 2 checked prompts leave answers 6 to 7 tokens/),
     ]);
   });
 
@@ -56,7 +56,7 @@ describe('the room that prompts leave', () => {
   it('is warned of where an answer may be as long as the context, which means as much as is left', async () => {
     const found = await new AnswerRoomChecks().of([await runOf({ context: 16, answer: 16 }, [4, 4])]);
     expect(found.obstacles).toEqual([]);
-    expect(found.warnings).toEqual([expect.stringMatching(/all 2 prompts looked at leave answers 12 tokens/)]);
+    expect(found.warnings).toEqual([expect.stringMatching(/all 2 checked prompts leave answers 12 tokens/)]);
   });
 
   it('is not held against a run that has begun', async () => {

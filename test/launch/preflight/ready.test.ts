@@ -37,7 +37,7 @@ async function stepsOf(runs: readonly LoadedConfig[], rehearsed: boolean): Promi
 describe('runs that are to start', () => {
   it('are warned, and fetch the models of the Hub that they name unless it is a rehearsal', async () => {
     const run = await runOf(newFolder(), ...LITTLE_ROOM);
-    const warning: unknown = expect.stringMatching(/2 of 4 .* prompts looked at leave answers 8 to 11 tokens/);
+    const warning: unknown = expect.stringMatching(/2 of 4 .* checked prompts leave answers 8 to 11 tokens/);
     expect(await stepsOf([run], false)).toEqual([warning]);
     const { settings } = run;
     const policy = { ...(settings as { policy?: object }).policy, model: { hub: 'some/model', revision: 'main' } };

@@ -4,7 +4,7 @@ import { average, standardError } from '../../../src/core/statistics.js';
 import { MetricsJournal } from '../../../src/run/metrics.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { evaluationTable, readEvaluation } from '../../../src/run/report/evaluation.js';
-import { summariseOutcomes } from '../../../src/train/scoring/outcomes.js';
+import { summarizeOutcomes } from '../../../src/train/scoring/outcomes.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { testFolder } from '../../support/folder.js';
 
@@ -34,9 +34,9 @@ function evaluation(
   const journal = new MetricsJournal(paths);
   journal.append(iteration, {
     ...Object.fromEntries(
-      Object.entries(sets).flatMap(([set, all]) => Object.entries(summariseOutcomes(`validation/${set}/greedy`, all))),
+      Object.entries(sets).flatMap(([set, all]) => Object.entries(summarizeOutcomes(`validation/${set}/greedy`, all))),
     ),
-    ...summariseOutcomes('validation/greedy', Object.values(sets).flat()),
+    ...summarizeOutcomes('validation/greedy', Object.values(sets).flat()),
     'time/validation': 3,
   });
   journal.close();

@@ -33,7 +33,7 @@ it('takes the record that has scores, in whichever dialect it was asked', async 
     expect(records.size).toBe(2);
     const counts = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
     const judge = new RecordedJudge(
-      { model: 'm', recorded: { find: (_, hash) => records.get(hash) }, leaveOut: [], asked: null },
+      { model: 'm', recorded: { find: (_, hash) => records.get(hash) }, leaveOut: [], judge: null },
       counts,
     );
     expect(await judge.ask(query)).toBe(scored);

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { summariseRescored } from '../../../src/train/rescore/rescore_summary.js';
+import { summarizeRescored } from '../../../src/train/rescore/rescore_summary.js';
 
 function correlation(recorded: readonly number[], rescored: readonly number[]): number | null {
   const scored = (value: number) => ({ kind: 'scored', value, normalised: value, parts: {} }) as const;
@@ -13,7 +13,7 @@ function correlation(recorded: readonly number[], rescored: readonly number[]): 
   }));
   const judgements = { replayed: 0, parsed_again: 0, asked: 0, missing: 0 };
   const names = { run_name: 'r', name: 'n', reward: 'a', recorded_reward: 'b', judgements, file: 'f' };
-  return summariseRescored(episodes, names).correlation;
+  return summarizeRescored(episodes, names).correlation;
 }
 
 it('has no correlation where either side does not vary', () => {

@@ -5,7 +5,7 @@ import { unconditional } from '../../../train/policies/flow/rows.js';
 import { velocityGaussian } from '../../../train/policies/flow/steps.js';
 import type { FlowSftSettings } from '../../../config/schema/algorithm.js';
 import type { Prompt } from '../../../train/scoring/task.js';
-import type { LabelledAnswer } from '../../../train/supervised.js';
+import type { LabeledAnswer } from '../../../train/supervised.js';
 import { labelsOf, type Labels } from '../training.js';
 import { RunError } from '../../../core/errors.js';
 import { halfToFloat } from '../../../core/half.js';
@@ -69,7 +69,7 @@ async function labelled<P extends ImagePrompt>(
   prompt: P,
   sigma: number,
   random: RandomStream,
-): Promise<LabelledAnswer<P, FlowAnswer>> {
+): Promise<LabeledAnswer<P, FlowAnswer>> {
   const latents = await prompt.wanted();
   const noise = latents.map(() => random.normal());
   const action: FlowAction = {

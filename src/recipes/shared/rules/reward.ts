@@ -166,7 +166,7 @@ function conflicts(choice: Choice): Problem[] {
 }
 
 /** For recipes whose datasets have no labeled words. */
-export const noLabelledWords: Rule<RewardedSettings> = (settings) => {
+export const noLabeledWords: Rule<RewardedSettings> = (settings) => {
   const choice = rewardChoice(settings);
   if (choice === null || modeOrTerms(choice).length > 0) return [];
   return unsuitable(

@@ -209,7 +209,7 @@ export class WordsTask<
       for (let index = 0; index < length; index++) {
         const { text, addSpecial, expected } = await this.#textOf(source, index);
         looked += 1;
-        if (expected === undefined && compares !== undefined) throw unlabelledRow(compares, source.place(index));
+        if (expected === undefined && compares !== undefined) throw unlabeledRow(compares, source.place(index));
         const wrong = reward?.kind.wrongLabel?.(expected ?? '', reward.fields) ?? null;
         if (wrong !== null) throw wrongLabel(wrong, source.place(index));
         const label = isSupervised ? (expected ?? '') : '';
@@ -251,7 +251,7 @@ export class WordsTask<
         if (over !== null) left.push(Math.max(0, context - over.prompt));
       }
       const ends = left.length === 0 ? { least: 0, most: 0 } : { least: Math.min(...left), most: Math.max(...left) };
-      rooms.push({ name: source.name, looked, short: left.length, ...ends });
+      rooms.push({ name: source.name, checked: looked, short: left.length, ...ends });
     }
     return rooms;
   }
@@ -358,7 +358,7 @@ export class WordsTask<
 }
 
 /** The error for a missing label. `needs` is what requires it. */
-export function unlabelledRow(needs: string, where: string): DataError {
+export function unlabeledRow(needs: string, where: string): DataError {
   return new DataError(`the row has no labeled answer, and ${needs} needs one`, {
     where,
     next: 'Name its column in data.columns.expected, or remove such rows.',

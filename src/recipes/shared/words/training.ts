@@ -7,11 +7,11 @@ import { describeRoom } from '../../../train/scoring/prompt_room.js';
 import type { Task } from '../../../train/scoring/task.js';
 import { recordDatasets, type TrainingContext } from '../../../train/context.js';
 import type { Training } from '../../../train/loop.js';
-import type { LabelledAnswer } from '../../../train/supervised.js';
+import type { LabeledAnswer } from '../../../train/supervised.js';
 import { openTokenTraining, openTrainedPolicy, type PolicyStart } from '../tokens/policy.js';
 import { labelsOf, type Labels } from '../training.js';
 import { unknownWords, type Instructions } from './vocabulary.js';
-import { comparedQuestion, unlabelledRow, type TextPrompt, type WordsTask } from './task.js';
+import { comparedQuestion, unlabeledRow, type TextPrompt, type WordsTask } from './task.js';
 
 type WordsTrainingSettings = Parameters<typeof openTokenTraining>[0] & {
   readonly data: NonNullable<TrainedSettings['data']>;
@@ -63,16 +63,16 @@ export async function openWordsTraining(
 /** The labels of a task's rows. */
 export function wordLabels(task: WordsTask, sizes: Parameters<typeof labelsOf>[1]): Labels<TextPrompt, TokenAnswer> {
   const { heldOut } = task.data;
-  const at = async (index: number) => labelled(task, await task.prompt(index));
+  const at = async (index: number) => labeled(task, await task.prompt(index));
   return labelsOf(
-    { heldOut, at, heldOutAt: async (source, i) => labelled(task, await task.promptOf(source, i)) },
+    { heldOut, at, heldOutAt: async (source, i) => labeled(task, await task.promptOf(source, i)) },
     sizes,
   );
 }
 
 /** The labeled answer. Raises DataError when the row has none or when it does not fit. */
-async function labelled(task: WordsTask, prompt: TextPrompt): Promise<LabelledAnswer<TextPrompt, TokenAnswer>> {
-  if (prompt.expected === undefined) throw unlabelledRow('supervised training', prompt.id);
+async function labeled(task: WordsTask, prompt: TextPrompt): Promise<LabeledAnswer<TextPrompt, TokenAnswer>> {
+  if (prompt.expected === undefined) throw unlabeledRow('supervised training', prompt.id);
   const ids = await task.labelIds(prompt.expected);
   const [length, size] = [prompt.tokens.ids.length + ids.length, task.settings.policy.model_context_size];
   if (length > size) {

@@ -240,7 +240,7 @@ describe('a prompt that is refused', () => {
 describe('a look at servers', () => {
   it('finds one that has the model, or lists none', async () => {
     const [open, bare] = [await started(), await started({ kind: 'bare' })];
-    expect(await clientOf([open.url, bare.url]).look(within(60))).toEqual([]);
+    expect(await clientOf([open.url, bare.url]).problems(within(60))).toEqual([]);
   });
 
   it('says what is wrong with each', async () => {
@@ -251,7 +251,7 @@ describe('a look at servers', () => {
     ];
     const { url } = gone;
     await gone.close();
-    const found = await clientOf([other.url, url, keyed.url]).look(within(60));
+    const found = await clientOf([other.url, url, keyed.url]).problems(within(60));
     const says = ["serves flux, not 'stub-image'", 'connect ECONNREFUSED', 'HTTP 401 Incorrect API key'];
     expect(found.map((one, i) => one.includes(says[i]))).toEqual([true, true, true]);
   });
