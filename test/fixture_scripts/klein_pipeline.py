@@ -5,7 +5,7 @@
 
 Source images keep their size, as in editrl: the pipeline's check of a least side is off. expected.safetensors holds the texts of three
 prompts (of the long and the empty one, the states of the last tokens), two images as bytes with their latents, noise, latents after four
-steps (one image without guidance, two images with), the second edited image, and noise levels for several numbers of steps and tokens.
+steps (no image and two images with guidance, one without), the images of these, and noise levels for several numbers of steps and tokens.
 """
 
 import shutil
@@ -112,7 +112,7 @@ def main() -> None:
 
     handle = pipeline.transformer.register_forward_pre_hook(watched, with_kwargs=True)
     options = dict(num_inference_steps=STEPS, height=height, width=width, output_type="pt", callback_on_step_end=stepped)
-    for name, shown, guidance in (("one", images[:1], 1.0), ("two", images, GUIDANCE)):
+    for name, shown, guidance in (("none", None, GUIDANCE), ("one", images[:1], 1.0), ("two", images, GUIDANCE)):
         with torch.no_grad():
             tensors[f"edited_{name}"] = pipeline(shown, PROMPTS["short"], latents=noise.clone(), guidance_scale=guidance, **options).images[0]
         tensors[f"latents_{name}"] = seen["latents"][0]

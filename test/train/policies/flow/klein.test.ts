@@ -12,6 +12,7 @@ import { AutoencoderCodec } from '../../../../src/train/environments/image_codec
 import { PipelineTextEncoder } from '../../../../src/train/environments/pipeline_text.js';
 import { pack, unpack } from '../../../../src/train/policies/flow/batch.js';
 import { editCondition, requireReadsEncoded, sourceInputOf } from '../../../../src/train/policies/flow/editor.js';
+import { flowCondition } from '../../../../src/train/policies/flow/image_model.js';
 import { flowModelTypes } from '../../../../src/train/policies/flow/model_types.js';
 import { checkPipeline, pipelineSchedule } from '../../../../src/train/policies/flow/pipeline.js';
 import { FlowSampler } from '../../../../src/train/policies/flow/sampler.js';
@@ -89,6 +90,7 @@ describe('the text of FLUX.2-klein', () => {
 
 describe('FLUX.2-klein', () => {
   it.each([
+    ['no image with guidance', 'none', 4],
     ['one image without guidance', 'one', null],
     ['two images with guidance', 'two', 4],
   ] as const)('edits %s as the pipeline of diffusers in four steps', async (_, name, guidance) => {
@@ -99,7 +101,10 @@ describe('FLUX.2-klein', () => {
     const [source, second] = await codec.encode(images);
     const shown = [...pack(source, 1), ...pack(second, 1)];
     expect(worst(shown, of('shown'))).toBeLessThan(5e-6);
-    const flow = editCondition(text, name === 'one' ? [source] : [source, second], input, config, blank);
+    const flow =
+      name === 'none'
+        ? { ...flowCondition(text, source, input.patch), ...(blank === null ? {} : { without: blank }) }
+        : editCondition(text, name === 'one' ? [source] : [source, second], input, config, blank);
     const sigmas = pipelineSchedule(pipeline).sigmas(4, 12);
     expect(worst(sigmas, of('sigmas'))).toBeLessThan(1e-6);
     const sampler = new FlowSampler({ config, batch: 1, session: cpu });
