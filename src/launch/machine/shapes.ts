@@ -123,7 +123,7 @@ function flowShape(config: FlowTransformerConfig): FlowModelShape {
     singleLayers: singleLayers(config),
     exact: countsOf(config),
     textWidth,
-    // Latents that are not pixels are assumed to be those of FLUX, Qwen-Image and Stable Diffusion 3.
+    // Latents that are not pixels are assumed to be those of published models.
     patch: token === LATENT_TOKENS[config.architecture] ? LATENT_SIDE : Math.max(1, Math.round(Math.sqrt(token / 3))),
     ...(config.in_channels > token ? { mediaBeside: true } : {}),
     imagePrompt: imagePromptOf(config),

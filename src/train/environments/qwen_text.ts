@@ -50,7 +50,7 @@ export class QwenTextEncoder implements PromptEncoder {
         `model_type ${JSON.stringify(type)} is not a supported text encoder; allowed: ${MODEL_TYPE}`,
         {
           where: join(folder, CONFIG_FILE),
-          next: 'Name the whole folder of a FLUX or Stable Diffusion 3 pipeline, or the text_encoder folder of Qwen-Image.',
+          next: 'Name the whole folder of a FLUX, FLUX.2-klein or Stable Diffusion 3 pipeline, or the text_encoder folder of Qwen-Image.',
         },
       );
     }
