@@ -2,6 +2,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { parseArgs } from 'node:util';
 import { Session } from '../../src/compute/onnx/session.js';
 import type { TensorData } from '../../src/compute/onnx/tensors.js';
 import { gradients } from '../../src/compute/graph/differentiate.js';
@@ -9,6 +10,7 @@ import { Graph, sizeOf, type Value, type ValueType } from '../../src/compute/gra
 import type { FluxConfig } from '../../src/compute/nets/flow/config.js';
 import { flowInputs, initFlowTransformer, velocity, type FlowShape } from '../../src/compute/nets/flow/transformer.js';
 import { meanSquaredError } from '../../src/compute/nets/losses.js';
+import { raceIterations } from './flow_iteration.js';
 import { besideProducts } from './products.js';
 
 const config: FluxConfig = {
@@ -29,6 +31,7 @@ const config: FluxConfig = {
 };
 const shape: FlowShape = { batch: 32, rows: 8, columns: 8, textTokens: 16 };
 const PROFILED_RUNS = 10;
+const ROUNDS = 5;
 
 export async function benchFlow(): Promise<void> {
   console.log(
@@ -47,6 +50,11 @@ export async function benchFlow(): Promise<void> {
     );
     await profile(graph, outputs);
   }
+  const { values } = parseArgs({
+    args: process.argv.slice(3),
+    options: { python: { type: 'string', default: 'python3' } },
+  });
+  await raceIterations(values.python, ROUNDS, 2);
 }
 
 const graphs = {

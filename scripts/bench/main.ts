@@ -8,7 +8,7 @@ const benches: Readonly<Record<string, { readonly summary: string; readonly run:
   },
   flow: {
     summary:
-      "a flow transformer's training and sampling graphs compared with their bare matrix products, and where the time goes",
+      "a flow transformer's training and sampling graphs compared with their bare matrix products, where the time goes, and an iteration beside torch and diffusers; `flow [--python PATH]`",
     run: async () => (await import('./flow.js')).benchFlow(),
   },
   sweep: {
