@@ -177,7 +177,7 @@ async function dispatch(argv: readonly string[], print: (text: string) => void):
       return within.demandCommand(1, `Missing action. Allowed: ${actionsIn(group).join(', ')}.`);
     });
   } else {
-    // Completion goes word by word; help lists whole verbs.
+    // Completion goes word by word. Help lists whole verbs.
     for (const words of completing ? firstWords() : listed()) parser.command(words, verbs[words]?.summary ?? '', {});
   }
   parser.completion(COMPLETION, 'Print a completion script for bash or zsh');

@@ -12,7 +12,7 @@ const POLL_MS = 20;
  */
 const GC_GROWTH = 8;
 
-/** The part of the binding that is used here; the package's own declarations are not reachable through its `exports`. */
+/** The part of the binding that is used here. The package's own declarations are not reachable through its `exports`. */
 interface Binding {
   setGcGrowthTrigger(factor: number): this;
   extString(key: string, value: string): this;

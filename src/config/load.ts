@@ -128,7 +128,7 @@ export interface Draft extends CanonicalForm {
 
 export interface DraftRequest extends Omit<FormRequest, 'folders'> {
   readonly sources: ReadonlyMap<string, string>;
-  /** The merged files; see `placeReferences`. */
+  /** The merged files. See `placeReferences`. */
   readonly roots: readonly string[];
 }
 
@@ -181,7 +181,7 @@ interface FormRequest {
   /** Whether overlays were merged over the file. */
   readonly overlaid: boolean;
   readonly sets?: readonly string[];
-  /** Folders for its relative paths; see `foldersOf`. */
+  /** Folders for its relative paths. See `foldersOf`. */
   readonly folders: readonly string[];
 }
 
@@ -293,7 +293,7 @@ function normalizeReward(reward: Record<string, unknown>): Record<string, unknow
   return { ...normalised, ...rewardForms().canonicalTerms(reward) };
 }
 
-/** The base URL of an endpoint, or of each endpoint in a list; see `openAiBaseUrl`. */
+/** The base URL of an endpoint, or of each endpoint in a list. See `openAiBaseUrl`. */
 export function canonicalEndpoint(endpoint: unknown): unknown {
   if (Array.isArray(endpoint)) return endpoint.map(canonicalEndpoint);
   if (typeof endpoint !== 'string' || !/^https?:\/\//.test(endpoint) || !URL.canParse(endpoint)) return endpoint;

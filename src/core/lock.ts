@@ -1,6 +1,6 @@
 /**
  * A lock file makes one process at a time the owner of something. The file is hard-linked into place when it is complete (or copied
- * exclusively, on file systems without links), so two racers cannot both win and nobody reads half a lock. Its modification time is the
+ * exclusively, on file systems without links), so two racers cannot both win and no one reads half a lock. Its modification time is the
  * heartbeat.
  * A dead owner's lock is taken over through a file named after that lock's token, created in the same exclusive way. Its creator owns the
  * succession. If that process dies too, its own token names the next file. So the owner is the end of the chain, and a process with an

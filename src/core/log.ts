@@ -84,7 +84,7 @@ export function scanLines(path: string, onLine: OnLine, long = refuseLongLines(p
   return withLog(path, 0, (log) => log.scan(onLine, long));
 }
 
-/** Opens a file of lines, calls `read`, and closes it. Returns `absent` if there is no file. Raises RunError as `LogReader.open`. */
+/** Opens a file of lines, calls `read`, and closes it. Returns `absent` if there is no file. Raises the RunErrors of `LogReader.open`. */
 export function withLog<T>(path: string, absent: T, read: (log: LogReader) => T): T {
   const log = LogReader.open(path);
   if (log === null) return absent;

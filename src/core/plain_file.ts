@@ -80,7 +80,7 @@ function sizeOf(bytes: number): string {
   return bytes >= MEBIBYTE ? `${Math.floor(bytes / MEBIBYTE)} MiB` : `${bytes} bytes`;
 }
 
-/** All bytes of a plain file. Null if there is none. Raises RunError as `openPlain`, also for a file that grows beyond `most` while it is read. */
+/** All bytes of a plain file. Null if there is none. Raises the RunErrors of `openPlain`, also for a file that grows beyond `most` while it is read. */
 export function readPlain(path: string, most = MAX_BYTES): Buffer | null {
   const file = openPlain(path, most);
   if (file === null) return null;

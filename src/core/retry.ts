@@ -44,7 +44,7 @@ export class TransientError extends Error {
 }
 
 export interface RetryPolicy extends Backoff {
-  /** Retries in a row before giving up; Infinity never gives up. */
+  /** Retries in a row before giving up. Infinity never gives up. */
   readonly retries: number;
 }
 

@@ -250,7 +250,7 @@ export interface TensorPlace {
   readonly name: string;
 }
 
-/** Whether two tensors have the same shape and numbers, in whatever formats. Stops at the first difference. Raises as `readSafetensors`. */
+/** Whether two tensors have the same shape and numbers, in whatever formats. Stops at the first difference. Raises the errors of `readSafetensors`. */
 export function areEqualTensors(a: TensorPlace, b: TensorPlace): boolean {
   const places = [a, b].map(({ path, name }) => {
     checkSafetensors(path, [name]);
@@ -383,7 +383,7 @@ function narrow(bytes: Uint8Array, entry: TensorEntry, name: string, path: strin
   return halves;
 }
 
-/** Converts tensors of two or more axes to `HalfTensor`s, in place, where `heldOf` says float16. Raises as `narrowed`. */
+/** Converts tensors of two or more axes to `HalfTensor`s, in place, where `heldOf` says float16. Raises the errors of `narrowed`. */
 export function narrowMatrices(tensors: Map<string, FloatTensor>, heldOf: HeldOf): void {
   for (const [name, tensor] of tensors) {
     if (tensor.shape.length < 2 || tensor instanceof HalfTensor || heldOf(name) === 'float32') continue;

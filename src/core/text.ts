@@ -51,7 +51,7 @@ function brokenLine(bytes: Uint8Array): number {
   }
 }
 
-/** A file as text. Raises as `textOf`, and the system's error for an unreadable file. */
+/** A file as text. Raises the errors of `textOf`, and the system's error for an unreadable file. */
 export function readTextFile(file: string, kind: ErrorKind = DataError): string {
   return textOf(readFileSync(file), file, { kind });
 }

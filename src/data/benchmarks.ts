@@ -1,7 +1,7 @@
 /**
- * Benchmarks of image editing as JSON lines that name a picture and say what is asked, a file for each type of edit. GEdit-Bench
- * (stepfun-ai/GEdit-Bench) is parquet files with the pictures in them; ImgEdit (sysuyy/ImgEdit) is a JSON object of edits by their numbers
- * (`basic_edit.json`, `UGE_edit.json`), whose pictures lie below a folder.
+ * Converts benchmarks of image editing to JSON lines with an image and an instruction, one file per type of edit.
+ * GEdit-Bench (stepfun-ai/GEdit-Bench) consists of parquet files that contain the images. ImgEdit (sysuyy/ImgEdit) is a
+ * JSON object of numbered edits (`basic_edit.json`, `UGE_edit.json`) with its images in a folder.
  */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, extname, join, relative, resolve } from 'node:path';
@@ -26,9 +26,9 @@ interface BenchEdit {
 export interface BenchRequest {
   /** Parquet files of GEdit-Bench, or one list of ImgEdit. */
   readonly lists: readonly string[];
-  /** The folder of ImgEdit's images; null for GEdit-Bench. */
+  /** The folder of ImgEdit's images. Null for GEdit-Bench. */
   readonly images: string | null;
-  /** The language of GEdit-Bench's instructions: `en` or `cn`; null for all. */
+  /** The language of GEdit-Bench's instructions: `en` or `cn`. Null for all. */
   readonly language: string | null;
   /** The output folder, which must be empty or missing. */
   readonly out: string;

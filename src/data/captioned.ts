@@ -22,7 +22,7 @@ export interface CaptionedImage {
 }
 
 /**
- * Opens a list of captioned images, or the folder around it. Raises DataError as `openRows`; a row is checked when it
+ * Opens a list of captioned images, or the folder around it. Raises the DataErrors of `openRows`. A row is checked when it
  * is read.
  */
 export async function openCaptioned(path: string): Promise<SampleSource<CaptionedImage>> {

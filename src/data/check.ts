@@ -41,9 +41,9 @@ export interface DatasetReport {
   readonly path: string;
   readonly kind: 'edits' | 'images' | 'inpainting' | 'videos' | 'pictured' | 'captioned' | 'texts';
   readonly samples: number;
-  /** Edits with the answer's codes; rows with a response or an edited image, or with expected words. */
+  /** Edits with the answer's codes. Rows with a response or an edited image, or with expected words. */
   readonly labelled: number;
-  /** Height and width in codes or pixels, as `4x4`, of all samples; several if they differ. */
+  /** Height and width in codes or pixels, as `4x4`, of all samples. Several if they differ. */
   readonly sizes: readonly string[];
   /** The problems found: of edits and images at most MAX_PROBLEMS, otherwise all. */
   readonly problems: readonly DataError[];
@@ -55,16 +55,16 @@ export interface DatasetReport {
 export interface DatasetUse {
   /** Checks each prompt of inpainting samples. */
   readonly checkPrompt?: PromptCheck;
-  /** The side of the squares to which inpainting samples are resized; absent: no resizing. */
+  /** The side of the squares to which inpainting samples are resized. Absent: no resizing. */
   readonly resolution?: number;
-  /** The folder to which paths of questions about videos and of edits in rows are relative; absent: the list's own. */
+  /** The folder to which paths of questions about videos and of edits in rows are relative. Absent: the list's own. */
   readonly media?: string;
   /** The columns of rows that are called otherwise than by default. */
   readonly columns?: Readonly<Partial<ImageEditColumns & TextColumns>>;
-  /** The minimum of frames of each segment of a video whose own sample has none; absent: 1. */
+  /** The minimum of frames of each segment of a video whose own sample has none. Absent: 1. */
   readonly minFrames?: number;
   /**
-   * Returns the parts of a label that a person should check, such as "(2023)"; empty without any. Called only for
+   * Returns the parts of a label that a person should check, such as "(2023)". Empty without any. Called only for
    * questions about videos.
    */
   readonly suspects?: (label: string) => readonly string[];
@@ -275,7 +275,7 @@ function whole({ length, remark }: Pick<SampleSource<unknown>, 'length' | 'remar
   return { path, samples: length, length, remark, problems: [] };
 }
 
-/** The kind of a dataset by its name and its first rows. Raises DataError as `kindOfRows`. */
+/** The kind of a dataset by its name and its first rows. Raises the DataErrors of `kindOfRows`. */
 function kindOf(path: string, { columns: named = {} }: DatasetUse): DatasetReport['kind'] {
   if (basename(path) === SELF_BENCH_NAME) return 'inpainting';
   if (isQuestionList(path)) return 'videos';
@@ -317,7 +317,7 @@ export async function openCompared({ path, kind }: DatasetReport, use: DatasetUs
   return { name: path, length, at: compare };
 }
 
-/** A sentence about labels with numbers in parentheses that are probably not actions; null without any. */
+/** A sentence about labels with numbers in parentheses that are probably not actions. Null without any. */
 function largeNumbers(
   questions: readonly { readonly question: VideoQuestion; readonly place: string }[],
   suspects: (label: string) => readonly string[],

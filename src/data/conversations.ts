@@ -1,8 +1,8 @@
 /**
  * Questions about videos in the form that Qwen2.5-VL's fine-tuning takes (https://github.com/QwenLM/Qwen2.5-VL): a JSON list of samples, or one
- * sample per line (.jsonl), each {id, conversations: [{from: human|gpt, value}], video, image?, meta?}. `<video>` and `<image>` in what a human
- * says stand where the files are shown; the last turn is the labelled answer. `meta` says how the video is sampled: {frame_cnts, min_frames,
- * max_frames, dynamic_sample}, where `frame_cnts` counts the frames of each action in the file, one after the other.
+ * sample per line (.jsonl), each {id, conversations: [{from: human|gpt, value}], video, image?, meta?}. `<video>` and `<image>` in
+ * a human turn mark the places of the files. The last turn is the labeled answer. `meta` determines the sampling of the
+ * video: {frame_cnts, min_frames, max_frames, dynamic_sample}. `frame_cnts` contains the number of frames of each action.
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, join, resolve } from 'node:path';
@@ -29,9 +29,9 @@ export interface Turn {
 
 /** A question about a video. */
 export interface VideoQuestion {
-  /** The turns before the answer; they contain the video once, and end with the user's turn. */
+  /** The turns before the answer. They contain the video once, and end with the user's turn. */
   readonly turns: readonly Turn[];
-  /** The labelled answer, as the dataset has it. */
+  /** The labeled answer, as the dataset has it. */
   readonly expected: string;
   readonly video: string;
   /** The files of the images, in the order of their placeholders. */
@@ -115,7 +115,7 @@ export interface ReadQuestions {
 /**
  * Reads a list (a .json or .jsonl file, or a folder with conversations.json) and checks that the files in it exist,
  * without opening them.
- * @param media the folder to which relative paths are relative; null for the list's own Raises DataError if the list
+ * @param media the folder to which relative paths are relative. Null for the list's own Raises DataError if the list
  * itself cannot be read.
  */
 export function readQuestions(path: string, media: string | null = null): ReadQuestions {
@@ -139,7 +139,7 @@ export function readQuestions(path: string, media: string | null = null): ReadQu
   return { path: file, samples, problems, digest: { ids, files: sha256(JSON.stringify([ids, sizes])) } };
 }
 
-/** Opens a list all of whose samples are whole. Raises DataError as `readQuestions`, and one with all samples that are broken. */
+/** Opens a list all of whose samples are whole. Raises the DataErrors of `readQuestions`, and one with all samples that are broken. */
 export function openQuestions(path: string, media: string | null = null): VideoQuestions {
   const { path: file, samples, problems, digest } = readQuestions(path, media);
   if (problems.length > 0) throw oneOf(file, problems);
@@ -159,12 +159,12 @@ export function openQuestions(path: string, media: string | null = null): VideoQ
 /** The sampling of a video whose own sample has no settings. */
 export type UsualSampling = Omit<Sampling, 'segments'>;
 
-/** The frames that a question shows. Raises DataError and EngineError as `readClip`. */
+/** The frames that a question shows. Raises DataError and the EngineErrors of `readClip`. */
 export function clipOf(question: VideoQuestion, usual: UsualSampling, place: string): Promise<Clip> {
   return readClip(question.video, samplingOf(question, usual), place);
 }
 
-/** Opens the video of a list's first question before a run. Raises DataError and EngineError as `readClip`. */
+/** Opens the video of a list's first question before a run. Raises DataError and the EngineErrors of `readClip`. */
 export function checkFirstVideo(questions: VideoQuestions, usual: UsualSampling): void {
   const first = questions.read(0);
   readClipNow(first.video, samplingOf(first, usual), questions.place(0));

@@ -1,8 +1,8 @@
 /**
  * Lists of samples in EARL's layout: `<dataset>/list/tokenized_datalist.json` holds `{"path_list": [...]}` whose paths are
- * absolute, relative to an optional `prefix`, or relative to `<dataset>`. EARL writes as `prefix` where the samples were on the machine
- * that made them, which its supervised training reads; its RL training never does, and takes `<dataset>`. A list that has the SHA-256 of
- * every file beside its paths (`sha256`, in the same order) is held to it. `tokenizer` names the image tokenizer of the codes.
+ * absolute, relative to an optional `prefix`, or relative to `<dataset>`. EARL's `prefix` is the folder of the samples on the
+ * machine that made them. Its supervised training reads it, and its RL training uses `<dataset>`. Files are checked if the
+ * list has their SHA-256 (`sha256`, in the order of the paths). `tokenizer` names the image tokenizer of the codes.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
@@ -23,7 +23,7 @@ const datalistSchema = z
   })
   .refine(({ path_list, sha256 }) => sha256 === undefined || sha256.length === path_list.length);
 
-/** SHA-256 of the listed paths and of the files' own digests, in order; null if the list has none. */
+/** SHA-256 of the listed paths and of the files' own digests, in order. Null if the list has none. */
 export interface ListDigest {
   readonly ids: string;
   readonly files: string | null;
@@ -34,14 +34,14 @@ export interface Datalist {
   readonly path: string;
   /** The folder to which relative paths are relative. */
   readonly directory: string;
-  /** A note for the user about reading the list; null without one. */
+  /** A note for the user about reading the list. Null without one. */
   readonly remark: string | null;
   /** Paths as listed: they name samples independently of the dataset's location. */
   readonly ids: readonly string[];
   readonly digest: ListDigest;
-  /** SHA-256 of every file; null if the list has none. */
+  /** SHA-256 of every file. Null if the list has none. */
   readonly fileDigests: readonly string[] | null;
-  /** The id of the image tokenizer for the samples' codes; null if the list has none. */
+  /** The id of the image tokenizer for the samples' codes. Null if the list has none. */
   readonly tokenizer: string | null;
   /** The path of sample i. */
   file(index: number): string;

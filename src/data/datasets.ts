@@ -36,7 +36,7 @@ export class Datasets<S extends SamplerSource> {
   readonly order: TrainingOrder;
   #named: readonly NamedSource<S>[] | null = null;
 
-  /** Both lists are opened sources in the order of the settings. Raises DataError as `createSampler`. */
+  /** Both lists are opened sources in the order of the settings. Raises the DataErrors of `createSampler`. */
   private constructor(
     private readonly settings: DatasetSettings,
     readonly train: readonly S[],
@@ -53,7 +53,7 @@ export class Datasets<S extends SamplerSource> {
   }
 
   /**
-   * Opens every dataset. `pathOf` returns the source of names. Raises DataError as `open` does, and without training
+   * Opens every dataset. `pathOf` returns the source of names. Raises the DataErrors of `open`, and without training
    * samples.
    */
   static async open<S extends SamplerSource, N extends ListedSource>(
@@ -80,7 +80,7 @@ export class Datasets<S extends SamplerSource> {
     return [...this.train, ...this.validation];
   }
 
-  /** The sources of `validation` with their names. Raises ConfigError as `nameSources` does. */
+  /** The sources of `validation` with their names. Raises the ConfigErrors of `nameSources`. */
   get heldOut(): readonly NamedSource<S>[] {
     const paths = this.settings.data.validation.map(({ path }) => this.pathOf(path));
     return (this.#named ??= nameSources(paths, this.validation));
@@ -116,9 +116,9 @@ export interface NamedSource<S> {
 }
 
 /**
- * Names held-out sets after the folders around them, `…/tiny/s/validation/list/tokenized_datalist.json` and `…/s/validation.jsonl` are called
- * `s`; those that would share a name take their own, so that `…/earl/a_val` and `…/earl/b_val` are called `a_val` and `b_val`; and so does one
- * around which its path names no folder. Raises ConfigError where names are still the same.
+ * Names held-out sets after the folders around them: `…/tiny/s/validation/list/tokenized_datalist.json` and
+ * `…/s/validation.jsonl` become `s`. Sets that would share a name, or whose path contains no folder, get their own name:
+ * `…/earl/a_val` and `…/earl/b_val` become `a_val` and `b_val`. Raises ConfigError if names are still equal.
  */
 export function nameSources<S>(paths: readonly string[], opened: readonly S[]): NamedSource<S>[] {
   const usual = paths.map(datasetOf).map((path) => {

@@ -18,11 +18,11 @@ export interface ImageEdit {
   readonly instruction: string;
   /** The image's local path. */
   readonly source: string;
-  /** The files of the further images, in order; absent for a single image. */
+  /** The files of the further images, in order. Absent for a single image. */
   readonly further?: readonly string[];
-  /** The labeled description of the edit; null without one. */
+  /** The labeled description of the edit. Null without one. */
   readonly response: string | null;
-  /** The local path of the edited image; null without one. */
+  /** The local path of the edited image. Null without one. */
   readonly target: string | null;
   /** The location of its row, for messages. */
   readonly where: string;
@@ -71,7 +71,7 @@ export interface ReadImageEdits extends SampleSource<ImageEdit> {
 
 /**
  * Reads a dataset and checks that the images in it exist, without opening them.
- * @param media the folder to which relative paths are relative; null for the list's own Raises DataError as `readRows`.
+ * @param media the folder to which relative paths are relative. Null for the list's own folder. Raises the DataErrors of `readRows`.
  */
 export async function readImageEdits(
   path: string,
@@ -105,7 +105,7 @@ export async function readImageEdits(
   };
 }
 
-/** Opens a dataset all of whose rows are whole. Raises DataError as `readImageEdits`, and one with all rows that are broken. */
+/** Opens a dataset all of whose rows are whole. Raises the DataErrors of `readImageEdits`, and one with all rows that are broken. */
 export async function openImageEdits(
   path: string,
   media: string | null,
@@ -116,7 +116,7 @@ export async function openImageEdits(
   return source;
 }
 
-/** The first edits of a dataset; the rest is not read. Raises DataError for the first broken one. */
+/** The first edits of a dataset. The rest is not read. Raises DataError for the first broken one. */
 export async function firstImageEdits(
   path: string,
   media: string | null,
@@ -186,7 +186,7 @@ function readRow(row: Row, columns: ImageEditColumns, folder: string): Omit<Imag
 /** A list of edits, and the column with their source images. */
 export interface SourceList {
   readonly path: string;
-  /** The folder to which relative paths are relative; null: that of the list. */
+  /** The folder to which relative paths are relative. Null: that of the list. */
   readonly media: string | null;
   readonly column: string;
 }
@@ -224,7 +224,7 @@ export function sourceSizes({ path, media, column }: SourceList): readonly (read
   }
 }
 
-/** The lines at the beginning of a file; the last may be cut, and is then not a row. */
+/** The lines at the beginning of a file. The last may be cut, and is then not a row. */
 function firstLines(path: string): string[] {
   const bytes = Buffer.alloc(Math.min(MAX_BYTES, statSync(path).size));
   const file = openSync(path, 'r');
@@ -235,7 +235,7 @@ function firstLines(path: string): string[] {
   }
 }
 
-/** The images that a row names; none for a line that is not such a row. */
+/** The images that a row names. None for a line that is not such a row. */
 function namesIn(line: string, column: string): string[] {
   let row: unknown;
   try {
@@ -248,7 +248,7 @@ function namesIn(line: string, column: string): string[] {
   return named.filter((one) => typeof one === 'string');
 }
 
-/** The size in an image's header, null without one; nothing for an unreadable file. */
+/** The size in an image's header, null without one. Nothing for an unreadable file. */
 function sizeIfRead(file: string): readonly (ImageSize | null)[] {
   try {
     return [headerSize(file)];

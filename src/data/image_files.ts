@@ -28,7 +28,7 @@ export function imageBytes(path: string, where: string): Uint8Array {
 /** The bytes at the beginning of a file with a PNG's size. */
 const HEADER_BYTES = 24;
 
-/** The size in a PNG's header; null for other formats. Raises DataError for a file that cannot be read or is empty. */
+/** The size in a PNG's header. Null for other formats. Raises DataError for a file that cannot be read or is empty. */
 export function headerSize(path: string): ImageSize | null {
   const header = Buffer.alloc(HEADER_BYTES);
   let read: number;
@@ -47,7 +47,7 @@ export function headerSize(path: string): ImageSize | null {
   return pngSize(header);
 }
 
-/** Reads an image, scaled and center-cropped to `size`; unchanged if that is null. Raises DataError with `where`. */
+/** Reads an image, scaled and center-cropped to `size`. Unchanged if that is null. Raises DataError with `where`. */
 export async function readFitted(path: string, where: string, size: ImageSize | null): Promise<FittedImage> {
   const bytes = imageBytes(path, where);
   try {

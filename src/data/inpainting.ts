@@ -15,7 +15,7 @@ import {
   readSelfBench,
 } from './self_bench.js';
 
-/** 1 inside the painted region, 0 outside; axes [height, width]. */
+/** 1 inside the painted region, 0 outside. Axes [height, width]. */
 export interface Mask {
   readonly width: number;
   readonly height: number;
@@ -35,9 +35,9 @@ export interface Triplet {
 }
 
 /**
- * Decodes a sample, and brings its pictures to squares of `resolution` pixels where that is given. Raises DataError for a picture that cannot be
- * decoded (all of those that cannot, in one message), sizes that differ without a resolution, and a mask that is not black and white or
- * leaves nothing to paint.
+ * Decodes a sample and resizes its images to squares of `resolution` pixels, if given. Raises one DataError for all images
+ * that cannot be decoded. Also raises it for sizes that differ without a resolution, and for a mask that is not black and
+ * white or leaves nothing to paint.
  */
 export async function readTriplet(sample: InpaintSample, resolution: number | null = null): Promise<Triplet> {
   const bytes: Readonly<Record<Member, Uint8Array>> = {
@@ -117,7 +117,7 @@ export function requireOneSize(sizes: Readonly<Record<Member, ImageSize>>, id: s
   });
 }
 
-/** A single error unchanged; several as one that names each of their places. */
+/** A single error unchanged. Several as one that names each of their places. */
 function together(errors: readonly unknown[], where: string): unknown {
   const [first] = errors;
   if (errors.length === 1 || !errors.every((each) => each instanceof DataError)) return first;
@@ -149,7 +149,7 @@ export function binaryMask({ width, height, data }: RgbImage, where: string): Ma
 
 type Box = Window;
 
-/** The rectangle of a ref by a rule; it may extend beyond the ref. Raises DataError as `styleCrop`. */
+/** The rectangle of a ref by a rule. It may extend beyond the ref. Raises the DataErrors of `styleCrop`. */
 function boxFor(rule: StyleCrop, mask: Mask, ref: ImageSize, where: string): Box {
   if (rule === 'whole') return { left: 0, top: 0, width: ref.width, height: ref.height };
   if (rule === 'mask') {
@@ -191,7 +191,7 @@ function boxOf({ width, height, data }: Mask): Box {
 }
 
 /**
- * The crop of an image that shows its style; black beyond the image. Raises DataError, naming `where`, for
+ * The crop of an image that shows its style. Black beyond the image. Raises DataError, naming `where`, for
  * `outside_mask` of a mask that covers everything, and for a mask whose size differs from the ref's.
  */
 export function styleCrop(ref: RgbImage, mask: Mask, rule: StyleCrop, where: string): RgbImage {
@@ -205,7 +205,7 @@ export function styleCrop(ref: RgbImage, mask: Mask, rule: StyleCrop, where: str
   return { width: box.width, height: box.height, data };
 }
 
-/** The largest rectangle without a masked pixel, the first from the top and the left of those; null without one. */
+/** The largest rectangle without a masked pixel, the first from the top and the left of those. Null without one. */
 function largestOutside({ width, height, data }: Mask): Box | null {
   // How far up the unmasked pixels reach in each column, from the row at hand.
   const heights = new Array<number>(width).fill(0);
@@ -237,13 +237,13 @@ function widestBelow(heights: readonly number[]): { left: number; span: number; 
   return runs;
 }
 
-/** The number of pixels of masks that a run checks; `editrl data check` checks all. */
+/** The number of pixels of masks that a run checks. `editrl data check` checks all. */
 const MAX_MASK_PIXELS = 2 ** 26;
 
 /**
  * The problems of a list's samples, by the headers of their files and their masks.
  * @param side both sides of every image must be multiples of it
- * @param resolution of the squares to which images are resized; null: no resizing
+ * @param resolution of the squares to which images are resized. Null: no resizing
  */
 export function checkSamples(
   { folder, lines }: Pick<SelfBenchList, 'folder' | 'lines'>,
@@ -282,7 +282,7 @@ export function checkSamples(
   });
 }
 
-/** The largest image of a dataset, by the headers; null if none can be read. */
+/** The largest image of a dataset, by the headers. Null if none can be read. */
 export function largestImage(path: string): ImageSize | null {
   const problems: DataError[] = [];
   const list = problemOr(problems, () => readSelfBench(path));

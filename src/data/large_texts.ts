@@ -6,7 +6,7 @@ import { parseJson, refuseLfsPointer, textOf } from '../core/text.js';
 const NEWLINE = 0x0a;
 
 /**
- * The lines of some bytes, without their ends; after a last line break there is an empty one. They are not decoded yet.
+ * The lines of some bytes, without their ends. After a last line break there is an empty one. They are not decoded yet.
  */
 export function* linesOf(bytes: Uint8Array): Generator<Uint8Array> {
   for (let start = 0; start <= bytes.length;) {
@@ -17,7 +17,7 @@ export function* linesOf(bytes: Uint8Array): Generator<Uint8Array> {
   }
 }
 
-/** The value of a line of JSON; undefined for a blank one. Raises DataError as `textOf` and `parseJson`. */
+/** The value of a line of JSON. Undefined for a blank one. Raises the DataErrors of `textOf` and `parseJson`. */
 export function jsonLine(bytes: Uint8Array, file: string, line: number): unknown {
   const text = textOf(bytes, file, { line });
   return text.trim() === '' ? undefined : parseJson(text, `${file}:${line}`);
@@ -41,7 +41,7 @@ export function readWhole(path: string): Uint8Array {
   }
 }
 
-/** The first bytes of a file as text; a character cut at the end becomes U+FFFD. */
+/** The first bytes of a file as text. A character cut at the end becomes U+FFFD. */
 export function beginningOf(path: string, bytes: number): string {
   const file = openSync(path, 'r');
   try {

@@ -4,7 +4,7 @@ import { DataError } from '../core/errors.js';
 import { textOf } from '../core/text.js';
 import type { CodeGrid, EditSample } from './types.js';
 
-/** Writes named arrays, uncompressed; the same arrays give the same bytes. */
+/** Writes named arrays, uncompressed. The same arrays give the same bytes. */
 export function encodeNpz(arrays: Readonly<Record<string, NpyArray>>): Uint8Array {
   const entries = Object.entries(arrays).map(([name, array]) => [`${name}.npy`, encodeNpy(array)] as const);
   // A fixed date (zip has none before 1980) keeps the bytes independent of the clock.
@@ -67,7 +67,7 @@ function grid(codes: CodeGrid): NpyArray {
 /** A sample as this program makes them: with its source's pixels. */
 type DrawnSample = Omit<EditSample, 'id'> & { readonly sourcePng: Uint8Array };
 
-/** A sample as the bytes of its file; parts that are null are left out. */
+/** A sample as the bytes of its file. Parts that are null are left out. */
 export function encodeEditSample(sample: DrawnSample): Uint8Array {
   const png = (data: Uint8Array): NpyArray => ({ dtype: 'uint8', shape: [data.length], data });
   return encodeNpz({
@@ -140,7 +140,7 @@ export function encodeNpy(array: NpyArray): Uint8Array {
 }
 
 /**
- * Parses an array; int64 and uint16, which NumPy users often save, are narrowed to int32. Raises DataError naming
+ * Parses an array. Int64 and uint16, which NumPy users often save, are narrowed to int32. Raises DataError naming
  * `where`.
  */
 export function decodeNpy(bytes: Uint8Array, where: string): NpyArray {

@@ -8,9 +8,9 @@ import { decodeImage, sha256 } from '../core/images/image.js';
 /** A sample, reduced to the data that identify it. */
 export interface ComparedSample {
   readonly id: string;
-  /** The words; empty for a lone image. */
+  /** The words. Empty for a lone image. */
   readonly words: string;
-  /** A digest of the image, requested only if the words are the same; null without an image. */
+  /** A digest of the image, requested only if the words are the same. Null without an image. */
   readonly image: (() => Promise<string>) | null;
 }
 
@@ -34,7 +34,7 @@ export interface OverlapLimits {
 export interface Overlap {
   /** For each held-out set, the number of its samples that are also in the training data. */
   readonly found: readonly number[];
-  /** One of them, and its equal training sample; null without one. */
+  /** One of them, and its equal training sample. Null without one. */
   readonly example: { readonly heldOut: string; readonly training: string } | null;
   /** Of the training data. */
   readonly samples: { readonly compared: number; readonly all: number };
@@ -116,7 +116,7 @@ export async function pixelDigest(bytes: Uint8Array, where: string): Promise<str
   return sha256(`${width}x${height} ${sha256(data)}`);
 }
 
-/** A run's message about the found samples, as one sentence; null without any. */
+/** A run's message about the found samples, as one sentence. Null without any. */
 export function describeOverlap({ found, example, samples, imagesLeft }: Overlap, heldOut: number): string | null {
   const count = found.reduce((sum, one) => sum + one, 0);
   const cut = [

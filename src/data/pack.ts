@@ -1,13 +1,13 @@
 /**
- * Makes datasets of a person's own pictures:
+ * Makes datasets of the user's own images:
  *
- *   <out>/dataset.json                               what it was made from, written last
+ *   <out>/dataset.json                               its sources, written last
  *   <out>/<split>/list/tokenized_datalist.json       the samples of a split
- *   <out>/<split>/samples/000000.png                 without codes: each picture once, for training an image tokenizer
+ *   <out>/<split>/samples/000000.png                 without codes: each image once, for training an image tokenizer
  *   <out>/<split>/samples/000000.npz                 in an image tokenizer's codes: edits
- *   <out>/tokenizer.json                             with these: the vocabulary of all instructions and of the codes
+ *   <out>/tokenizer.json                             for edits: the vocabulary of all instructions and of the codes
  *
- * The folder appears whole or not at all, and is never changed afterwards: runs read it.
+ * The folder appears once it is complete and never changes afterwards, because runs read it.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -36,7 +36,7 @@ export interface ImageCodes {
   readonly id: string;
   /** Side of the square of pixels of one code. */
   readonly patch: number;
-  /** The default rule for the size of images; null: they keep their size. */
+  /** The default rule for the size of images. Null: they keep their size. */
   readonly sizing: { readonly rules: object; fit(image: RgbImage, where: string): RgbImage } | null;
   encode(images: readonly RgbImage[]): Promise<CodeGrid[]>;
   /** The `tokenizer.json` of a vocabulary of these words and the codes. */
@@ -44,10 +44,10 @@ export interface ImageCodes {
 }
 
 export interface PackRequest {
-  /** The file of JSON lines; image paths are relative to its folder. */
+  /** The file of JSON lines. Image paths are relative to its folder. */
   readonly instructions: string;
   readonly out: string;
-  /** Images are scaled and cropped to it; null keeps their size, or that of `codes`. */
+  /** Images are scaled and cropped to it. Null keeps their size, or that of `codes`. */
   readonly size: ImageSize | null;
   /** Null for images alone. */
   readonly codes: ImageCodes | null;
@@ -59,7 +59,7 @@ export interface PackedSplit {
   readonly split: string;
   readonly list: string;
   readonly samples: number;
-  /** Edits with an edited image; 0 for images alone. */
+  /** Edits with an edited image. 0 for images alone. */
   readonly labelled: number;
 }
 
@@ -67,7 +67,7 @@ export interface PackReport {
   readonly out: string;
   readonly kind: 'edits' | 'images';
   readonly splits: readonly PackedSplit[];
-  /** Different words of instructions and rationales; null for images alone, which have none. */
+  /** Different words of instructions and rationales. Null for images alone, which have none. */
   readonly words: number | null;
   /** Whether the same dataset already existed. */
   readonly was_there: boolean;
@@ -178,7 +178,7 @@ class Splits {
 
   constructor(
     private readonly folder: string,
-    /** The id of the image tokenizer of the codes; null for images alone. */
+    /** The id of the image tokenizer of the codes. Null for images alone. */
     private readonly tokenizer: string | null,
   ) {}
 

@@ -104,7 +104,7 @@ function parquetFooter(path: string): Uint8Array {
   }
 }
 
-/** Null for a column of values or lists; an object for one of named fields. */
+/** Null for a column of values or lists. An object for one of named fields. */
 function emptyOf({ element, children }: SchemaTree): unknown {
   const isNested = children.length > 0 && !['LIST', 'MAP'].includes(element.converted_type ?? '');
   if (!isNested) return null;

@@ -100,7 +100,7 @@ function requireOneSplit(names: readonly string[], folder: string): void {
 }
 
 /**
- * Checks the kind and the columns of a dataset's first file without reading it. Raises DataError as `openRows`, and for
+ * Checks the kind and the columns of a dataset's first file without reading it. Raises the DataErrors of `openRows`, and for
  * a missing column.
  */
 export function checkRows(path: string, columns: readonly string[]): void {
@@ -113,7 +113,7 @@ export function checkRows(path: string, columns: readonly string[]): void {
 }
 
 /**
- * The first missing column of a dataset's first file, and the existing ones; null if it has all. Raises as `checkRows`.
+ * The first missing column of a dataset's first file, and the existing ones. Null if it has all. Raises the errors of `checkRows`.
  */
 export function missingColumn(
   path: string,
@@ -152,7 +152,7 @@ function glance(row: Row, columns: readonly string[]): Glance {
   return { missing, found: `; found: ${columnNames(row).join(', ')}` };
 }
 
-/** The value of a column; `a.b` is field `b` of column `a`, unless a column has that name. Undefined if the row has no such column. */
+/** The value of a column. `a.b` is field `b` of column `a`, unless a column has that name. Undefined if the row has no such column. */
 export function valueAt(row: Row, column: string): unknown {
   if (Object.hasOwn(row, column)) return row[column];
   for (let dot = column.indexOf('.'); dot >= 0; dot = column.indexOf('.', dot + 1)) {
@@ -175,7 +175,7 @@ function isFields(value: unknown): value is Row {
   return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
 }
 
-/** The first rows of a dataset; the rest is not read. Raises DataError as `openRows`, for lines that are not rows. */
+/** The first rows of a dataset. The rest is not read. Raises the DataErrors of `openRows`, for lines that are not rows. */
 export async function firstRows(
   path: string,
   count: number,
@@ -202,7 +202,7 @@ const FIRST: Readonly<Record<string, (file: string, count: number, problems: Dat
 /** Read at a time, of a file whose lines end somewhere. */
 const PIECE_BYTES = 1 << 16;
 
-/** The bytes of a file up to the end of its first lines that are not blank; all bytes if there are fewer lines. */
+/** The bytes of a file up to the end of its first lines that are not blank. All bytes if there are fewer lines. */
 function firstLines(path: string, count: number): Uint8Array {
   const file = openSync(path, 'r');
   try {
@@ -227,7 +227,7 @@ function firstLines(path: string, count: number): Uint8Array {
   }
 }
 
-/** Raises DataError as `readRows`, and the first error of a line. */
+/** Raises the DataErrors of `readRows`, and the first error of a line. */
 export async function openRows(path: string): Promise<RowSource> {
   const { problems, ...source } = await readRows(path);
   if (problems.length > 0) throw problems[0];
@@ -364,7 +364,7 @@ const COLUMNS: ReadonlySet<string> = new Set(['image', 'images', 'video', 'video
 const PLACEHOLDER =
   /^\s*<(?:image|video|audio)>|<(?:image|video|audio)>\s*$|<\|(?:vision_start|image_pad|video_pad|image|audio_pad)\|>/m;
 
-/** The content of a row besides words, for a message; null without any. */
+/** The content of a row in addition to words, for a message. Null without any. */
 export function mediaBeside(row: Row, words: string): string | null {
   const column = Object.entries(row).find(
     ([name, value]) => holdsImages(value) || (COLUMNS.has(name) && namesFiles(value)),

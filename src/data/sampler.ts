@@ -15,7 +15,7 @@ export interface SamplerSource {
 
 export interface SamplerOptions {
   readonly seed: number;
-  /** The weight of each source in an epoch; an empty list raises all to the largest source's size. */
+  /** The weight of each source in an epoch. An empty list raises all to the largest source's size. */
   readonly coefficients: readonly number[];
   /** Whether each epoch draws a new part of a source with a fraction (the default) or all use the same part. */
   readonly part?: 'each_epoch' | 'once';
@@ -86,7 +86,7 @@ export function createSampler(sources: readonly SamplerSource[], options: Sample
     readonly order: readonly number[];
     readonly parts: readonly (readonly number[])[];
   }
-  // The orders of the current epoch are kept only for speed; they are recomputed when another epoch is requested.
+  // The orders of the current epoch are kept only for speed. They are recomputed when another epoch is requested.
   let kept: Epoch | null = null;
   const epochAt = (number: number): Epoch => {
     if (kept?.number === number) return kept;

@@ -2,12 +2,12 @@
  * Inpainting data in the layout `self_bench`: a folder with
  *
  *   self_bench.txt    a sample's number and its prompt per line, such as `12 a sign that says "BAT"`
- *   12_source.png     the context: what is to be painted over may show anything
- *   12_mask.png       white where it is to be painted, black elsewhere
- *   12_ref.png        the picture that is wanted
- *   SHA256SUMS        optional, as `sha256sum *.png > SHA256SUMS` writes it: every file is then held to it
+ *   12_source.png     the context. The area to paint over may show anything
+ *   12_mask.png       white in the area to paint, black outside of it
+ *   12_ref.png        the expected image
+ *   SHA256SUMS        optional, from `sha256sum *.png > SHA256SUMS`. Every file is then checked
  *
- * A line may also hold a number and a text, as in Calligrapher's data: `50-Delia` has the prompt `The text is 'Delia'` and the files
+ * A line may also contain a number and a text, as in Calligrapher's data: `50-Delia` has the prompt `The text is 'Delia'` and the files
  * test50_source.png, test50_mask.png and test50_ref.png (train/dataset.py of https://github.com/yuriYanZeXuan/Calligrapher).
  */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
@@ -26,7 +26,7 @@ export const SUMS_NAME = 'SHA256SUMS';
 export const MEMBERS = ['source', 'mask', 'ref'] as const;
 export type Member = (typeof MEMBERS)[number];
 
-/** One sample, as stored in its files; `readTriplet` decodes and checks them. */
+/** One sample, as stored in its files. `readTriplet` decodes and checks them. */
 export interface InpaintSample {
   /** The sample's number in the list, after the name of its dataset if it has one. */
   readonly id: string;
@@ -38,7 +38,7 @@ export interface InpaintSample {
   readonly paths: Readonly<Record<Member, string>>;
 }
 
-/** Checks a prompt of a line; raises DataError, naming `where`, for one that the run cannot use. */
+/** Checks a prompt of a line. Raises DataError, naming `where`, for one that the run cannot use. */
 export type PromptCheck = (prompt: string, where: string) => void;
 
 interface Line {
@@ -50,7 +50,7 @@ interface Line {
   readonly where: string;
 }
 
-/** The content of a list; the images are not opened. */
+/** The content of a list. The images are not opened. */
 export interface SelfBenchList {
   readonly path: string;
   readonly folder: string;
@@ -60,7 +60,7 @@ export interface SelfBenchList {
   readonly lines: readonly Line[];
   /** All problems: of lines, prompts, missing files, SHA256SUMS. */
   readonly problems: readonly DataError[];
-  /** SHA-256 by file name; null without SHA256SUMS. */
+  /** SHA-256 by file name. Null without SHA256SUMS. */
   readonly sums: ReadonlyMap<string, string> | null;
 }
 
@@ -74,7 +74,7 @@ export function memberName(stem: string, member: Member): string {
 
 /**
  * Reads the list of a dataset (its folder, or the list itself) and checks that the files in it exist. `problems` has
- * the problems of all samples; raises DataError only for a missing or empty list.
+ * the problems of all samples. Raises DataError only for a missing or empty list.
  */
 export function readSelfBench(given: string, checkPrompt: PromptCheck = () => undefined): SelfBenchList {
   const absolute = resolve(given);
@@ -115,7 +115,7 @@ const LINE = /^\s*(\d+)[:.,)|]?\s+(\S.*?)\s*$/u;
  */
 const TEXT_LINE = /^\s*(\d+)-\s*([^\s"\u201C-\u201F\uFF02][^"\u201C-\u201F\uFF02]*?)\s*$/u;
 
-/** The sample of a line; null for a line of neither form. */
+/** The sample of a line. Null for a line of neither form. */
 function sampleOf(line: string): Pick<Line, 'number' | 'stem' | 'prompt'> | null {
   const prompted = LINE.exec(line);
   if (prompted !== null) return { number: prompted[1], stem: prompted[1], prompt: prompted[2] };
@@ -205,7 +205,7 @@ function memberProblems(
   return [new DataError(`${name} is not in ${SUMS_NAME}`, { where, next: RESUM })];
 }
 
-/** A dataset of the complete samples of a list, ignoring the others; `openSelfBench` rejects those. */
+/** A dataset of the complete samples of a list, ignoring the others. `openSelfBench` rejects those. */
 export class SelfBench implements SampleSource<InpaintSample> {
   readonly remark = null;
   readonly #list: SelfBenchList;
@@ -226,7 +226,7 @@ export class SelfBench implements SampleSource<InpaintSample> {
     return this.#list.lines.length;
   }
 
-  /** Without SHA256SUMS the first request reads every file once; `read` compares with the digests from then on. */
+  /** Without SHA256SUMS the first request reads every file once. `read` compares with the digests from then on. */
   get digest(): ListDigest {
     return (this.#digest ??= this.#readDigest());
   }
@@ -298,7 +298,7 @@ export function openSelfBench(
   return new SelfBench(path, wholeList(path, checkPrompt), prefix);
 }
 
-/** The list of a dataset whose samples have all their files and pass `look`. Raises DataError as `openSelfBench`. */
+/** The list of a dataset whose samples have all their files and pass `look`. Raises the DataErrors of `openSelfBench`. */
 export function wholeList(
   path: string,
   checkPrompt?: PromptCheck,

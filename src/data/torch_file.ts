@@ -14,7 +14,7 @@ export class SavedArray {
   constructor(
     public dtype: Dtype,
     public shape: readonly number[],
-    /** Integers of 64 bits are numbers; those that a double cannot hold are rejected. */
+    /** Integers of 64 bits are numbers. Those that a double cannot hold are rejected. */
     public values: readonly number[],
   ) {}
 }
@@ -22,7 +22,7 @@ export class SavedArray {
 type Read = (view: DataView, at: number, little: boolean) => number | bigint;
 
 /**
- * By dtype: torch's class of storages and NumPy's short name, null if there is none; bytes of an element; its reader.
+ * By dtype: torch's class of storages and NumPy's short name, null if there is none. Bytes of an element. Its reader.
  */
 const dtypes = {
   uint8: ['torch.ByteStorage', 'u1', 1, (view, at) => view.getUint8(at)],
@@ -52,7 +52,7 @@ const MAX_AXES = 8;
 /** The minimum size of an entry in the directory of a zip. */
 const MIN_ENTRY_BYTES = 46;
 
-/** The reason for rejecting a file; `readTorchFile` makes a DataError of it. */
+/** The reason for rejecting a file. `readTorchFile` makes a DataError of it. */
 class Refusal extends Error {}
 
 function refuse(found: string): never {
@@ -60,7 +60,7 @@ function refuse(found: string): never {
 }
 
 /**
- * Reads a file. Dictionaries become maps, so that no key is special; tensors and NumPy arrays become `SavedArray`s.
+ * Reads a file. Dictionaries become maps, so that no key is special. Tensors and NumPy arrays become `SavedArray`s.
  * Raises DataError naming `where` for a file that torch did not write, that is truncated, or that contains anything but
  * data.
  */
@@ -123,7 +123,7 @@ class Storage {
     readonly little = true,
   ) {}
 
-  /** A view, in C order; strides and offset in elements. */
+  /** A view, in C order. Strides and offset in elements. */
   view(offset: number, shape: readonly number[], strides: readonly number[]): SavedArray {
     const [, , width, read]: readonly [unknown, unknown, number, Read] = dtypes[this.dtype];
     const count = shape.reduce((product, size) => product * size, 1);

@@ -18,13 +18,13 @@ export interface EditSample {
   readonly id: string;
   readonly instruction: string;
   readonly source: CodeGrid;
-  /** The source's pixels as PNG bytes, for judges and contact sheets; null if it only has codes. */
+  /** The source's pixels as PNG bytes, for judges and contact sheets. Null if it only has codes. */
   readonly sourcePng: Uint8Array | null;
-  /** The labeled answer's codes; null in prompt-only data. */
+  /** The labeled answer's codes. Null in prompt-only data. */
   readonly target: CodeGrid | null;
-  /** The labeled answer's pixels as PNG bytes; null in prompt-only data, and if the answer only has codes. */
+  /** The labeled answer's pixels as PNG bytes. Null in prompt-only data, and if the answer only has codes. */
   readonly targetPng: Uint8Array | null;
-  /** The expected thoughts of a thinking policy before the edit; null without any. */
+  /** The expected thoughts of a thinking policy before the edit. Null without any. */
   readonly rationale: string | null;
 }
 
@@ -32,7 +32,7 @@ export interface EditSample {
 export interface SampleSource<T> {
   readonly name: string;
   readonly length: number;
-  /** A note for the user about opening it; null without one. */
+  /** A note for the user about opening it. Null without one. */
   readonly remark: string | null;
   /** Changes with the listed content, not with its location. */
   readonly digest: ListDigest;

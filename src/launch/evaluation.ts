@@ -86,7 +86,7 @@ export interface ConfigPlace {
 
 /**
  * The model that a config starts from, or another one in its place: a folder (`PATH`), a model of the Hub
- * (`hub:OWNER/NAME[@REVISION]`), or the checkpoint of a run (`run:NAME[@CHECKPOINT]`). Raises ConfigError as `loadConfig` does.
+ * (`hub:OWNER/NAME[@REVISION]`), or the checkpoint of a run (`run:NAME[@CHECKPOINT]`). Raises the ConfigErrors of `loadConfig`.
  */
 export async function evaluatedModel(
   { file, overlays, sets, expDir }: ConfigPlace,

@@ -189,7 +189,7 @@ export class Launcher {
 
   /**
    * Evaluates the weights of the config's `evaluation` once, in the run directory of its settings. Checks neither memory nor disk space, because nothing
-   * is trained. Raises as `run` does.
+   * is trained. Raises the errors of `run`.
    */
   async evaluate(config: LoadedConfig): Promise<RunKind> {
     if ((await this.ready([config], { claimed: [], freeSpace: () => Infinity })) === null) return 'interrupted';

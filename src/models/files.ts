@@ -40,7 +40,7 @@ export type CheckpointFiles = Readonly<Record<string, CheckpointContent>>;
 
 /** Diffusers' file names. */
 export const DIFFUSERS_FILE = 'diffusion_pytorch_model.safetensors';
-/** Alternative files with all weights of a model; the first existing one counts. */
+/** Alternative files with all weights of a model. The first existing one counts. */
 export const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', DIFFUSERS_FILE];
 /** The index that maps each tensor to its file. */
 export const INDEX_FILE = 'model.safetensors.index.json';

@@ -19,7 +19,7 @@ export interface WeightsLayout {
   readonly stored: (name: string) => string;
   /** Texts in the file's header. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** Untrained tensors in the same file, by their names there; absent: none. */
+  /** Untrained tensors in the same file, by their names there. Absent: none. */
   readonly beside?: Weights;
 }
 
@@ -48,7 +48,7 @@ export class TrainedWeights {
     return this.#version;
   }
 
-  /** The moving averages, which share memory with the optimizer; null without any. */
+  /** The moving averages, which share memory with the optimizer. Null without any. */
   get averages(): Weights | null {
     return this.#optimizer.averages();
   }

@@ -66,7 +66,7 @@ export interface RecordedEpisode {
   /** Names of images in media/. Null for an answer that is not an image, undefined if images were not kept. */
   readonly source?: string | null;
   readonly edited?: string | null;
-  /** Number of input images besides the edited one. Absent for none. */
+  /** Number of input images in addition to the edited one. Absent for none. */
   readonly beside?: number;
 }
 

@@ -175,7 +175,7 @@ export interface SampledAnswer extends RepeatedAnswer {
   /** Null for text answers. */
   readonly source: RgbImage | null;
   readonly made: Made;
-  /** The labelled result. Null if there is none. */
+  /** The labeled result. Null if there is none. */
   readonly labelled: Made | null;
 }
 

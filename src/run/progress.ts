@@ -27,7 +27,7 @@ export class Progress {
     this.#seconds = [...seconds];
   }
 
-  /** The line of a finished iteration. Reads `time/total` (seconds) and the speed besides the columns' own metrics. */
+  /** The line of a finished iteration. Reads `time/total` (seconds) and the speed in addition to the columns' own metrics. */
   line(iteration: number, metrics: Metrics): string {
     const width = String(this.numIterations).length;
     const parts = [`iteration ${String(iteration).padStart(width)}/${this.numIterations}`];

@@ -326,7 +326,7 @@ export interface WireReport {
   readonly leading: string | null;
   /** The scale of that metric, such as `viescore, 0 to 10`. Null if unknown, or if it differs between runs. */
   readonly scale: string | null;
-  /** How the held-out answers of the run changed; null for several runs, and before a second evaluation. */
+  /** How the held-out answers of the run changed. Null for several runs, and before a second evaluation. */
   readonly changes: WireChanges | null;
   readonly curves: WireCurves;
   readonly sections: readonly { readonly title: string; readonly blocks: readonly WireBlock[] }[];

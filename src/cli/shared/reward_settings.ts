@@ -11,7 +11,7 @@ export interface NamedReward {
   readonly runs: string;
 }
 
-/** The reward of the flags --terms, --ocr-weight, --vlm-weight, --endpoint and --model. Raises as `rewardFromFlags`. */
+/** The reward of the flags --terms, --ocr-weight, --vlm-weight, --endpoint and --model. Raises the errors of `rewardFromFlags`. */
 export function rewardOfFlags(args: Arguments, terms = text(args, 'terms')): NamedReward {
   const settings = rewardFromFlags({
     terms: terms.split(',').map((name) => name.trim()),

@@ -28,7 +28,7 @@ export function gradients(loss: Value, targets: readonly Value[]): Value[] {
   });
 }
 
-/** The product of `seed` (the gradient of `root`) with the Jacobian of `root`; null without a dependence. */
+/** The product of `seed` (the gradient of `root`) with the Jacobian of `root`. Null without a dependence. */
 export function vectorJacobian(root: Value, seed: Value, targets: readonly Value[]): (Value | null)[] {
   const wanted = new Set(targets);
   const order = forwardOrder(root);

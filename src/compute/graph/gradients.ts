@@ -64,7 +64,7 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
     return [null, yesGradient, no.dtype === 'float32' ? noGradient : null];
   },
   Cast: 'none',
-  // dA = dC B^T, dB = A^T dC; the driver sums over broadcast leading axes
+  // dA = dC B^T, dB = A^T dC. The driver sums over broadcast leading axes
   MatMul: ({ inputs: [a, b], d }) => [g.matMul(d, transposed(b)), g.matMul(transposed(a), d)],
   // C = alpha op(A) op(B) + c
   Gemm: ({ inputs: [a, b, ...bias], attributes: { transA, transB, alpha }, d }) => [

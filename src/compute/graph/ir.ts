@@ -56,7 +56,7 @@ export interface OpAttributes {
   /** Images [N, C, H, W] convolved with kernels [O, C, h, w], plus an optional bias [O]: [N, O, H', W']. */
   Conv: Convolution;
   /**
-   * Conv's transpose for [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Several sizes H have the same H';
+   * Conv's transpose for [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Several sizes H have the same H'.
    * `outputPadding` is the difference between the desired one and the smallest.
    */
   ConvTranspose: Convolution & { readonly outputPadding: readonly [number, number] };
@@ -154,7 +154,7 @@ export class Value implements ValueType {
   }
 }
 
-/** A define-then-run graph. Every run takes new inputs; parameters are inputs that training may change. */
+/** A define-then-run graph. Every run takes new inputs. Parameters are inputs that training may change. */
 export class Graph {
   readonly inputs: Value[] = [];
   readonly parameters = new Map<string, Value>();
@@ -257,7 +257,7 @@ export function formatType(type: ValueType): string {
 }
 
 /**
- * Values that `roots` depend on, each after its inputs, older inputs first; iterative, so that depth is not limited. onnxruntime walks a model from
+ * Values that `roots` depend on, each after its inputs, older inputs first. Iterative, so that depth is not limited. onnxruntime walks a model from
  * its outputs and computes a node's inputs starting with the one that is written last. So a chain of operators is written before values that are
  * computed from a parameter in one step, such as a slice of it, and these are not kept in memory while the chain is computed.
  */

@@ -47,7 +47,7 @@ export interface RowsInput {
 
 export interface OnnxOptions {
   /**
-   * Parameters that never change. Products read them as initializers, which a runtime packs once; other operators read
+   * Parameters that never change. Products read them as initializers, which a runtime packs once. Other operators read
    * them as inputs.
    */
   readonly frozen?: ReadonlySet<string>;
@@ -91,9 +91,9 @@ export function toOnnx(graph: Graph, outputs: ReadonlyMap<string, Value>, option
 }
 
 /**
- * The role of a computed value that is not an ordinary node. It is a part of a half-precision parameter, sliced again
- * for each use; or rows of a parameter, which are an input; or `folded`, a node that depends only on frozen parameters,
- * which a runtime computes once.
+ * The role of a computed value that is not an ordinary node. `cut`: a part of a half-precision parameter, sliced again for
+ * each use. `rows`: rows of a parameter, which are an input. `folded`: a node that depends only on frozen parameters, which
+ * a runtime computes once.
  */
 type Role = 'cut' | 'rows' | 'folded';
 

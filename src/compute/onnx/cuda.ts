@@ -15,13 +15,13 @@ const NVIDIA_FILES = ['/dev/nvidia0', '/dev/nvidiactl'];
 /** WSL's device file: of any maker's GPU. */
 const WSL_FILE = '/dev/dxg';
 
-/** Reads facts about the machine; tests replace it. */
+/** Reads facts about the machine. Tests replace it. */
 export interface Machine {
   readonly platform: NodeJS.Platform;
   /** The folder of the runtime's native libraries. */
   readonly libraries: string;
   readonly exists: (path: string) => boolean;
-  /** The value of `CUDA_VISIBLE_DEVICES`; undefined if it is not set. */
+  /** The value of `CUDA_VISIBLE_DEVICES`. Undefined if it is not set. */
   readonly visible?: string | undefined;
 }
 
@@ -40,7 +40,7 @@ export function autoProvider(machine: Machine = thisMachine()): 'cuda' | 'cpu' {
   return cudaProblem(machine) === null && hasGpu(machine) ? 'cuda' : 'cpu';
 }
 
-/** Why the runtime's libraries have no CUDA provider; null if they have one. */
+/** Why the runtime's libraries have no CUDA provider. Null if they have one. */
 export function cudaProblem({ platform, libraries, exists }: Machine): string | null {
   const needed = CUDA_LIBRARIES[platform];
   if (needed === undefined) return `onnxruntime-node has no CUDA provider for ${platform}`;
@@ -49,19 +49,19 @@ export function cudaProblem({ platform, libraries, exists }: Machine): string | 
   return null;
 }
 
-/** Whether this process has an NVIDIA device. Only Linux exposes devices as files; on other systems one is assumed. */
+/** Whether this process has an NVIDIA device. Only Linux exposes devices as files. On other systems one is assumed. */
 export function hasGpu({ platform, exists, visible }: Machine): boolean {
   if (visible !== undefined && ['', '-1'].includes(visible.trim())) return false;
   return platform !== 'linux' || [...NVIDIA_FILES, WSL_FILE].some((path) => exists(path));
 }
 
-/** A device file of NVIDIA's driver; undefined if there is none, or on a system without such files. */
+/** A device file of NVIDIA's driver. Undefined if there is none, or on a system without such files. */
 export function nvidiaFile({ platform, exists }: Machine): string | undefined {
   return platform === 'linux' ? NVIDIA_FILES.find((path) => exists(path)) : undefined;
 }
 
 /**
- * Why provider 'auto' would leave an NVIDIA GPU idle, as a sentence; null if no GPU is visible or CUDA can use it. Only
+ * Why provider 'auto' would leave an NVIDIA GPU idle, as a sentence. Null if no GPU is visible or CUDA can use it. Only
  * on Linux do device files identify NVIDIA GPUs.
  */
 export function idleGpuProblem(machine: Machine = thisMachine()): string | null {

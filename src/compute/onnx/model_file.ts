@@ -13,9 +13,9 @@ export interface ModelTensor {
 
 export interface ModelFileOptions {
   readonly provider?: Provider;
-  /** Index among the GPUs of this process; default: the first. Only for `cuda`. */
+  /** Index among the GPUs of this process. Default: the first. Only for `cuda`. */
   readonly device?: number;
-  /** Threads within an operator; default: one for each core of this process. */
+  /** Threads within an operator. Default: one for each core of this process. */
   readonly threads?: number;
 }
 
@@ -93,7 +93,7 @@ export class ModelFile {
     }
   }
 
-  /** Frees the native session; no run may be in progress. */
+  /** Frees the native session. No run may be in progress. */
   async dispose(): Promise<void> {
     await this.#session.release();
   }

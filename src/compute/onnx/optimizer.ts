@@ -12,7 +12,7 @@ export interface AdamWOptions {
   /** Decoupled: the weight shrinks by learning rate times this. */
   readonly weight_decay: number;
   /**
-   * Decay of an exponential moving average of the weights, which starts as a copy of them; null or absent means none.
+   * Decay of an exponential moving average of the weights, which starts as a copy of them. Null or absent means none.
    */
   readonly ema_decay?: number | null;
 }
@@ -25,7 +25,7 @@ interface ParameterState {
   readonly average: Float32Array | null;
 }
 
-/** AdamW (Loshchilov and Hutter, 2019): m, v moving averages of g, g^2; w -= lr (m^ / (sqrt(v^) + eps) + decay w). */
+/** AdamW (Loshchilov and Hutter, 2019): m, v moving averages of g, g^2. W -= lr (m^ / (sqrt(v^) + eps) + decay w). */
 export class AdamW {
   readonly #states = new Map<string, ParameterState>();
   #steps = 0;
@@ -81,7 +81,7 @@ export class AdamW {
     }
   }
 
-  /** The moving average of the weights; null without one. */
+  /** The moving average of the weights. Null without one. */
   averages(): Map<string, FloatTensor> | null {
     const out = new Map<string, FloatTensor>();
     for (const [name, { weight, average }] of this.#states) {
@@ -204,7 +204,7 @@ interface WarmupOptions {
 }
 
 /**
- * 'linear' and 'cosine' fall from the peak to `floor` (default 0), which step `totalSteps` would have; warm-up is
+ * 'linear' and 'cosine' fall from the peak to `floor` (default 0), which step `totalSteps` would have. Warm-up is
  * included.
  */
 export type ScheduleOptions =

@@ -109,14 +109,14 @@ export interface SquareProducts {
   readonly provider: Provider;
   /** A power of two, so that the results are exact. */
   readonly side: number;
-  /** Products of one run, each multiplying the previous result; inputs and outputs are copied once per run. */
+  /** Products of one run, each multiplying the previous result. Inputs and outputs are copied once per run. */
   readonly chained: number;
   readonly rounds: number;
   /** As in SessionOptions. */
   readonly threads?: number | undefined;
 }
 
-/** Runs products of [side, side], and returns 1e9 floating-point operations per second. Raises EngineError as `probeProvider` does. */
+/** Runs products of [side, side], and returns 1e9 floating-point operations per second. Raises the EngineErrors of `probeProvider`. */
 export async function squareProductSpeed(asked: SquareProducts): Promise<number> {
   const { provider, side, chained, rounds, threads } = asked;
   const graph = new Graph('probe');

@@ -20,15 +20,15 @@ export type Fed = TensorData | TensorCell;
 
 export interface SessionOptions {
   readonly provider?: Provider;
-  /** Index among the GPUs of this process; default: the first. Only for `cuda`. */
+  /** Index among the GPUs of this process. Default: the first. Only for `cuda`. */
   readonly device?: number;
-  /** Threads within an operator; default: one for each core of this process. */
+  /** Threads within an operator. Default: one for each core of this process. */
   readonly threads?: number;
   /**
    * Parameters that never change. On WebGPU they stay on the device instead of being copied from memory. Default: none.
    */
   readonly frozen?: ReadonlySet<string>;
-  /** Those among them given as `HalfTensor`s; default: none. */
+  /** Those among them given as `HalfTensor`s. Default: none. */
   readonly halves?: ReadonlySet<string>;
   /**
    * Outputs that runs put into cells, and leave on the device if the provider can. Disposing of the session destroys
@@ -99,7 +99,7 @@ export class BusyTime {
 const busy = new BusyTime();
 
 /**
- * Seconds in which at least one run of a session was in progress in this process; the difference of two readings is a
+ * Seconds in which at least one run of a session was in progress in this process. The difference of two readings is a
  * share.
  */
 export function runtimeSeconds(): number {
@@ -113,7 +113,7 @@ export function compileSeconds(): number {
   return allCompileSeconds;
 }
 
-/** A compiled graph. Runs may overlap; each has its own output buffers unless the caller provides some. */
+/** A compiled graph. Runs may overlap. Each has its own output buffers unless the caller provides some. */
 export class Session {
   readonly #model: OnnxModel;
   readonly #session: Ort.InferenceSession;
@@ -292,7 +292,7 @@ export class Session {
   }
 
   /**
-   * Frees the compiled session if no other session of the pool uses it; no run may be in progress. With profiling this
+   * Frees the compiled session if no other session of the pool uses it. No run may be in progress. With profiling this
    * also writes the profile.
    */
   async dispose(): Promise<void> {
@@ -373,7 +373,7 @@ function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-/** Session options from a config's engine section; `threads` replaces the section's own value unless it is 0. */
+/** Session options from a config's engine section. `threads` replaces the section's own value unless it is 0. */
 export function sessionOptions(
   engine: { readonly provider: string; readonly threads: number; readonly device?: number },
   threads = 0,
@@ -390,7 +390,7 @@ const SMT = '/sys/devices/system/cpu/smt/active';
 let cores: number | null = null;
 
 /**
- * The number of cores that this process may use; two hyperthreads count as one. Sessions get this number because by
+ * The number of cores that this process may use. Two hyperthreads count as one. Sessions get this number because by
  * default the runtime pins its threads to one core each, starting with the machine's first core. The threads of two
  * processes would then share cores while others are idle, and would use cores outside the process's affinity.
  */

@@ -10,7 +10,7 @@ const KEPT_SIZES = 32;
 
 interface CachedSession {
   readonly session: Promise<Session>;
-  /** The number of users; a used session stays alive. */
+  /** The number of users. A used session stays alive. */
   users: number;
 }
 
@@ -49,7 +49,7 @@ export class SessionCache {
     }
   }
 
-  /** Frees all sessions; none may be in use. */
+  /** Frees all sessions. None may be in use. */
   async dispose(): Promise<void> {
     const sessions = await Promise.all([...this.#sessions.values()].map(({ session }) => session));
     this.#sessions.clear();
@@ -127,7 +127,7 @@ interface Copied {
   readonly session: Session | null;
 }
 
-/** Weights of which the trained ones are in cells, where they were copied once; the others are unchanged. */
+/** Weights of which the trained ones are in cells, where they were copied once. The others are unchanged. */
 export function copiedWeights(options: SessionOptions): WeightVersions<Given, Copied> {
   return new WeightVersions<Given, Copied>(
     async (weights) => {

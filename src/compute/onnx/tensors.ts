@@ -26,7 +26,7 @@ export class TensorCell {
   #tensor: Ort.Tensor | null = null;
 
   /**
-   * @param start the content before the first run; null if reading it would be a mistake
+   * @param start the content before the first run. Null if reading it would be a mistake
    */
   constructor(private readonly start: TensorData | null = null) {}
 
@@ -67,7 +67,7 @@ const copies = new WeakMap<Held, Promise<Ort.Tensor>>();
 const uploads = new Map<string, Promise<Ort.InferenceSession>>();
 
 /**
- * The copy of a tensor on WebGPU's device, made on first use; its elements may not change afterwards. A session that
+ * The copy of a tensor on WebGPU's device, made on first use. Its elements may not change afterwards. A session that
  * returns its input makes the copy, because onnxruntime-node has no other way to make a tensor on a device. Raises
  * onnxruntime's errors.
  */

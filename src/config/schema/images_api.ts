@@ -36,7 +36,7 @@ export const askedServers = {
 const { base_url, ...asking } = askedServers;
 export type AskedServersSettings = z.output<z.ZodObject<typeof askedServers>>;
 
-/** Fields of an API request besides those of one image. */
+/** Fields of an API request in addition to those of one image. */
 export const imagesRequest = {
   served_model: result("The server's name of the image model.", z.string().min(1)),
   size: result(

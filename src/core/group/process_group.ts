@@ -27,7 +27,7 @@ export interface ProcessGroup {
   broadcast<T>(value?: T): Promise<T>;
   /** Every rank's value, by rank, on every rank. */
   allGather<T>(value: T): Promise<T[]>;
-  /** Sends element r of each rank's list to rank r, which gets one element from every rank. Nobody else receives it. */
+  /** Sends element r of each rank's list to rank r, which gets one element from every rank. No one else receives it. */
   allToAll<T>(toEach: readonly T[]): Promise<T[]>;
   /** Every rank's value, by rank, on rank 0. Null on the others. */
   gather<T>(value: T): Promise<T[] | null>;

@@ -1,10 +1,10 @@
-/** Decisions of one rank for all. */
+/** Runs work on rank 0 and shares its result with all ranks. */
 import type { ProcessGroup } from './process_group.js';
 
 /** Work was interrupted because the run was asked to stop, or because rank 0 failed. */
 export class WaitInterrupted extends Error {}
 
-/** Rank 0 does the work, and all ranks get its result. If it raises, the others raise WaitInterrupted, since rank 0 reports the error. */
+/** Calls `work` on rank 0 and returns its result on every rank. If it raises, the other ranks raise WaitInterrupted, because rank 0 reports the error. */
 export async function runOnRankZero<T>(
   group: Pick<ProcessGroup, 'rank' | 'broadcast'>,
   work: () => Promise<T>,

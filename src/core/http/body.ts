@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Refusal } from './refusal.js';
 
-/** Cost of each chunk of a body besides its bytes: clients choose how small their chunks are. */
+/** Cost of each chunk of a body in addition to its bytes: clients choose how small their chunks are. */
 const CHUNK_BYTES = 256;
 /** A body must grow by this much in each window, or end: about 50 kB a second over 20 seconds. */
 const MIN_WINDOW_BYTES = 1_000_000;

@@ -47,7 +47,7 @@ export class Guard {
 
   /**
    * @param host the address of the server.
-   * @param token null admits every program that reaches the address. Raises ConfigError as `requireToken` does.
+   * @param token null admits every program that reaches the address. Raises the ConfigErrors of `requireToken`.
    * @param ownPages whether pages that this server served may send requests.
    */
   constructor(

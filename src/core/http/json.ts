@@ -13,7 +13,7 @@ const [quote, backslash, comma, openList, closeList, openObject, closeObject] = 
 
 /**
  * Raises Refusal 400 for anything that is not JSON in UTF-8, nests too deeply, has too many values, or has more than `maxText` bytes of
- * text besides its data URLs.
+ * text in addition to its data URLs.
  */
 export function parseJson(bytes: Buffer, maxText = Infinity): unknown {
   if (!isUtf8(bytes)) throw badRequest('The body is not UTF-8.');

@@ -1,5 +1,5 @@
 /**
- * One HTTP request with its whole reply. It uses undici's dispatch, because the streams of its `request` cost processor time and nobody
+ * One HTTP request with its whole reply. It uses undici's dispatch, because the streams of its `request` cost processor time and no one
  * reads replies in parts. An abort signal also covers a server that stalls after its headers.
  */
 import { openFilesAdvice, saysTooManyFiles } from '../process.js';

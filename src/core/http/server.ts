@@ -106,7 +106,7 @@ export class HttpServer {
   #onIdle = (): void => undefined;
   #closed: Promise<void> | null = null;
 
-  /** Raises ConfigError as `requireToken` does. */
+  /** Raises the ConfigErrors of `requireToken`. */
   constructor(private readonly options: HttpServerOptions) {
     const { host, token, limits, ownPages = false } = options;
     this.#guard = new Guard(host, token, ownPages);
@@ -288,7 +288,7 @@ function decoded(text: string): string {
 }
 
 /**
- * The share of connections for untrusted clients, besides the others, and for streams. It must exceed the number of connections that can be
+ * The share of connections for untrusted clients, in addition to the others, and for streams. It must exceed the number of connections that can be
  * accepted before the first request of one of them is read.
  */
 const SHARE = 1 / 4;

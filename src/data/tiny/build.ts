@@ -11,7 +11,7 @@ import { join, relative, resolve, sep } from 'node:path';
 import { diskError, stagingFolder, sweepStaging, syncDirectory, writeFileAtomic } from '../../core/files.js';
 import { sha256 } from '../../core/images/image.js';
 
-/** The folder of a run's tiny world data; null if the user provides the data. */
+/** The folder of a run's tiny world data. Null if the user provides the data. */
 function tinyRoot({
   data,
 }: {
@@ -32,14 +32,14 @@ export interface TinyData<T> {
   readonly data: { readonly dir: string; readonly tiny: T | null };
 }
 
-/** One of the tiny world's datasets; `T` is its settings in a config, `O` its options. */
+/** One of the tiny world's datasets. `T` is its settings in a config, `O` its options. */
 interface TinyDatasetKind<T, O> extends Pick<Part, 'name'> {
   /** Its contents, in the plural. */
   readonly things: string;
   readonly optionsOf: (tiny: T) => O;
   /** The name of its folder: everything that determines its files. */
   readonly entryOf: (options: O) => unknown;
-  /** Raises ConfigError or DataError for options that have no dataset; absent: every option has one. */
+  /** Raises ConfigError or DataError for options that have no dataset. Absent: every option has one. */
   readonly check?: (options: O) => void;
   /** Writes its files below a folder. Raises RunError when the disk refuses. */
   readonly write: (folder: string, options: O) => Promise<void>;
@@ -55,9 +55,9 @@ export interface TinyDataset<T, O = never> {
    * temporary folder, which is removed when `read` has ended.
    */
   readonly sampled: <S extends PlacedRows>(settings: TinyData<T>, count: number, read: ReadSets<S>) => Promise<S[]>;
-  /** Its folder below a root; null if it does not exist yet. */
+  /** Its folder below a root. Null if it does not exist yet. */
   readonly find: (root: string, options: O) => string | null;
-  /** Creates it below a root; does nothing if it exists. Raises as `check` and `write` do. */
+  /** Creates it below a root. Does nothing if it exists. Raises the errors of `check` and `write`. */
   readonly makeIn: (root: string, options: O) => Promise<void>;
 }
 
@@ -175,7 +175,7 @@ function folderOf(root: string, { name, entry }: Part): string {
   return join(root, `${name}-${sha256(JSON.stringify([FORMAT, entry])).slice(0, 12)}`);
 }
 
-/** The folder of a part; null if it does not exist yet. */
+/** The folder of a part. Null if it does not exist yet. */
 function findPart(root: string, part: Part): string | null {
   const folder = folderOf(root, part);
   return existsSync(folder) ? folder : null;
@@ -197,7 +197,7 @@ export function pathIn(folder: string | null, root: string, path: string): strin
 
 const STAGING = '.making-';
 
-/** Builds a part in a temporary folder and renames it into place; returns at once if it exists. */
+/** Builds a part in a temporary folder and renames it into place. Returns at once if it exists. */
 async function makePart(root: string, part: Part, build: (folder: string) => Promise<void>): Promise<void> {
   const place = folderOf(root, part);
   const staging = stagingFolder(root, STAGING);
@@ -234,7 +234,7 @@ function publish(staging: string, place: string): void {
 const NO_LINK = ['EEXIST', 'EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EACCES', 'EROFS'];
 
 /**
- * A link for people who browse the folder; the program finds parts by their own names. The file system may not support
+ * A link for people who browse the folder. The program finds parts by their own names. The file system may not support
  * links.
  */
 function link(path: string, target: string): void {

@@ -1,10 +1,10 @@
 /**
- * The tiny world's captioned pictures: two or three things on a grid of two by two cells, placed as the caption says.
+ * The tiny world's captioned images: two or three things on a grid of two by two cells, placed as the caption says.
  *
- *   <root>/captioned-<hash>/captioned/{train,validation}/N.png        the pictures
- *                                    …/plain.jsonl, …/odd.jsonl      {"file_name", "text"}: each picture once, in plain words and in odd ones
+ *   <root>/captioned-<hash>/captioned/{train,validation}/N.png        the images
+ *                                    …/plain.jsonl, …/odd.jsonl      {"file_name", "text"}: each image once, in plain or in odd words
  *
- * A model that learns only from `plain` knows no odd words. No caption of a `validation` picture occurs in any other split, including those of
+ * A model that learns only from `plain` knows no odd words. No caption of a `validation` image occurs in any other split, including those of
  * words.ts.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -34,7 +34,7 @@ const CELL = 8;
 /** Side of an image in pixels. */
 export const CAPTIONED_SIDE = GRID * CELL;
 
-/** The cells of the first and the second thing; the third is in the last cell. */
+/** The cells of the first and the second thing. The third is in the last cell. */
 const PLACES: Readonly<Record<Relation, readonly [number, number]>> = {
   above: [0, 2],
   below: [2, 0],

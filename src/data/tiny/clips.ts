@@ -1,14 +1,14 @@
 /**
- * The tiny world in motion: short videos in which parts on a shelf are attached to a board, one after the other, with the question which ones, in the
- * form of data/conversations.ts:
+ * The tiny world in motion: short videos in which parts on a shelf are attached to a board, one after another. The
+ * question is which parts. The files have the form of data/conversations.ts:
  *
  *   <root>/clips-<hash>/clips/{described,labelled,train,validation}/conversations.json, 00000.mp4, …
  *
- * In `described` the answer says in other words what happens: a model that has learned from it can see, and can look up a part in a list, but does not
- * know what an answer looks like.
+ * In `described`, the answer describes the actions in other words. A model trained on it can see and can look up a part in
+ * a list, but it does not know the form of an answer.
  *
- * Each action is a segment of the video. Some parts are on the board from the start, and some stay on the shelf, so that the last frame alone does
- * not give the answer.
+ * Each action is a segment of the video. Some parts are on the board from the start and some stay on the shelf, so that the
+ * last frame does not show the answer.
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';

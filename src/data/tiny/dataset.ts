@@ -1,5 +1,5 @@
 /**
- * The tiny world's images and edits on disk, in the layout of real datasets; parts.ts says where they are stored:
+ * The tiny world's images and edits on disk, in the layout of real datasets. build.ts defines where they are stored:
  *
  *   <root>/images-<hash>/images/train/list/tokenized_datalist.json      PNG files for the image tokenizer
  *   <root>/edits-<hash>/{s,c}/{train,prompts,validation,truth}/list/tokenized_datalist.json   edits as .npz
@@ -65,10 +65,10 @@ export const DEFAULT_TINY_EDITS: TinyEditOptions = {
 /** Number of images encoded at once. */
 const ENCODE_BATCH = 256;
 
-/** Lists the first half of a set's labelled split, so that two sets together have as many labels as one. */
+/** Lists the first half of a set's labeled split, so that two sets together have as many labels as one. */
 const HALF = 'train_half';
 
-/** The list of a set's split; the path of a dataset in a config. */
+/** The list of a set's split. The path of a dataset in a config. */
 export function tinyDatalist(root: string, set: EditSetName | 'images', split: EditSplitName | typeof HALF): string {
   return join(root, set, split, 'list', DATALIST_NAME);
 }
@@ -78,7 +78,7 @@ interface WrittenList {
   readonly prefix?: string;
   readonly path_list: readonly string[];
   readonly sha256: readonly string[];
-  /** The id of the tokenizer for the samples' codes; absent for images. */
+  /** The id of the tokenizer for the samples' codes. Absent for images. */
   readonly tokenizer?: string;
 }
 
@@ -87,7 +87,7 @@ function writeList(folder: string, list: WrittenList): void {
   writeFileAtomic(join(folder, 'list', DATALIST_NAME), `${JSON.stringify(list)}\n`);
 }
 
-/** Writes samples and their list, the list last; returns the list. */
+/** Writes samples and their list, the list last. Returns the list. */
 function writeSplit(
   folder: string,
   suffix: string,
@@ -127,7 +127,7 @@ export const imageData = tinyDataset<TinyWorldSettings, Partial<TinyImageOptions
   },
 });
 
-/** The contents of each split's samples besides the source and the instruction. */
+/** The contents of each split's samples in addition to the source and the instruction. */
 const SPLIT_CONTENT: Record<EditSplitName, { readonly labels: boolean; readonly targetPixels: boolean }> = {
   train: { labels: true, targetPixels: true },
   validation: { labels: true, targetPixels: true },
@@ -163,7 +163,7 @@ async function encodeSamples(
   );
 }
 
-/** Both sets of edits in the codes of a tokenizer; they change with its weights. */
+/** Both sets of edits in the codes of a tokenizer. They change with its weights. */
 export const editData = (tokenizer: ImageTokenizerLike) =>
   tinyDataset<TinyWorldSettings, Partial<TinyEditOptions>>({
     things: 'edits',

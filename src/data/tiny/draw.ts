@@ -74,7 +74,7 @@ export function imageSize(geometry: Geometry): { readonly width: number; readonl
   return { width: geometry.columns * geometry.cell, height: geometry.rows * geometry.cell };
 }
 
-/** Draws a scene; equal scenes give equal pixels. */
+/** Draws a scene. Equal scenes give equal pixels. */
 export function drawScene(scene: Scene): RgbImage {
   const { columns, cell: side } = scene.geometry;
   const { width, height } = imageSize(scene.geometry);

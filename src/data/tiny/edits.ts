@@ -1,7 +1,7 @@
 /**
  * The edits of the tiny world: their names, their wording, and what they change.
  *
- * Sentences are slots at fixed positions (verb, `the`, colour, shape, preposition, argument…), because small models
+ * Sentences are slots at fixed positions (verb, `the`, color, shape, preposition, argument…), because small models
  * learn words at fixed positions far sooner than words that wander.
  */
 import { plainNameOf } from './words.js';
@@ -62,11 +62,11 @@ interface Slots {
 }
 
 interface EditRule<K extends EditKind> {
-  /** The sentence; words in capitals are slots. */
+  /** The sentence. Words in capitals are slots. */
   readonly sentence: string;
   readonly slots: (edit: Edit<K>) => Partial<Slots>;
   readonly fromSlots: (slots: Slots) => Edit<K>;
-  /** The changes of a scene, in the order that the rationale uses; null if the edit cannot be applied. */
+  /** The changes of a scene, in the order that the rationale uses. Null if the edit cannot be applied. */
   readonly changes: (scene: Scene, edit: Edit<K>) => readonly Change[] | null;
   /** Each changed object, its cell and its change, in at most 14 words. */
   readonly rationale: (edit: Edit<K>, cells: readonly string[], scene: Scene) => string;
@@ -247,7 +247,7 @@ function readSlots(sentence: string, words: readonly string[], geometry: Geometr
   return slots;
 }
 
-/** Parses a sentence; ignores case, a final full stop and extra blanks, and understands odd names. Null if it is not an instruction. */
+/** Parses a sentence. Ignores case, a final full stop and extra blanks, and understands odd names. Null if it is not an instruction. */
 export function parseInstruction(text: string, geometry: Geometry): Edit | null {
   const words = text.trim().toLowerCase().replace(/\.$/, '').split(/\s+/).map(plainNameOf);
   for (const kind of EDIT_KINDS) {
@@ -264,7 +264,7 @@ export interface Plan<K extends EditKind = EditKind> {
   readonly edit: Edit<K>;
   readonly source: Scene;
   readonly expected: Scene;
-  /** The differences between the two, in the rule's own order (a move's origin, then its target; a swap's first, then second object). */
+  /** The differences between the two, in the rule's own order (origin and target of a move, first and second object of a swap). */
   readonly changes: readonly Change[];
 }
 
@@ -275,7 +275,7 @@ export function withChanges(scene: Scene, changes: readonly Change[]): Scene {
   return { geometry: scene.geometry, cells };
 }
 
-/** Applies an edit to a scene; null if that is impossible (no such object, the cell is taken, …). */
+/** Applies an edit to a scene. Null if that is impossible (no such object, the cell is taken, …). */
 export function planEdit<K extends EditKind>(scene: Scene, edit: Edit<K>): Plan<K> | null {
   const rule: EditRule<K> = EDIT_RULES[edit.kind];
   const changes = rule.changes(scene, edit);
@@ -298,7 +298,7 @@ export function sameScene(a: Scene, b: Scene): boolean {
 /** Words of rationales that no instruction has. */
 const RATIONALE_WORDS = ['at', 'becomes', 'become', 'goes', 'go', 'away', 'appears', 'moves', 'to', 'swaps', 'with'];
 
-/** The distinct words of instructions and rationales for a grid; the same grid always gives the same order. */
+/** The distinct words of instructions and rationales for a grid. The same grid always gives the same order. */
 export function tinyVocabulary(geometry: Geometry = DEFAULT_GEOMETRY): string[] {
   const fixed = EDIT_KINDS.flatMap((kind) => EDIT_RULES[kind].sentence.split(' ').filter((word) => !isSlot(word)));
   const words = [...fixed, ...RATIONALE_WORDS, ...COLOURS, ...SHAPES, ...RELATIONS, ...cellNames(geometry)];

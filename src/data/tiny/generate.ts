@@ -22,7 +22,7 @@ export const MAX_OBJECTS = 6;
 export type EditSetName = 's' | 'c';
 export const EDIT_SETS: readonly EditSetName[] = ['s', 'c'];
 
-/** Relative weights of the kinds of edit in a set; a missing kind does not occur. */
+/** Relative weights of the kinds of edit in a set. A missing kind does not occur. */
 export type EditMixture = Readonly<Partial<Record<EditKind, number>>>;
 
 /** S: simple edits, C: complex ones. */
@@ -77,7 +77,7 @@ function emptyCells(scene: Scene): number[] {
 }
 
 /**
- * A scene with two or three objects of one color and two or three of others; within the color, equal shapes may occur.
+ * A scene with two or three objects of one color and two or three of others. Within the color, equal shapes may occur.
  */
 function sceneWithColourGroup(random: RandomStream, geometry: Geometry): { scene: Scene; colours: readonly Colour[] } {
   const colours = random.shuffled(COLOURS);
@@ -90,7 +90,7 @@ function sceneWithColourGroup(random: RandomStream, geometry: Geometry): { scene
   return { scene: scatter(random, geometry, [...group, ...others.slice(0, between(random, 2, 3))]), colours };
 }
 
-/** Draws an example of each kind; null if this draw has none. */
+/** Draws an example of each kind. Null if this draw has none. */
 const DRAWS: { readonly [K in EditKind]: (random: RandomStream, geometry: Geometry) => Drawn | null } = {
   recolour: (random, geometry) => {
     const scene = drawRandomScene(random, geometry);
@@ -175,7 +175,7 @@ export function drawExample(
   return drawOfKind(random, kind, geometry, split);
 }
 
-/** Draws an example of one kind; with a split, both of its scenes belong to it. */
+/** Draws an example of one kind. With a split, both of its scenes belong to it. */
 export function drawOfKind(random: RandomStream, kind: EditKind, geometry: Geometry, split?: SplitName): Plan {
   for (let draw = 0; draw < MAX_DRAWS; draw++) {
     const drawn = DRAWS[kind](random, geometry);

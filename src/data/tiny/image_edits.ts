@@ -1,10 +1,10 @@
 /**
- * The tiny world's edits as pictures and words, in the form of data/image_edits.ts:
+ * The tiny world's edits as images and words, in the form of data/image_edits.ts:
  *
  *   <root>/pictured-<hash>/pictured/{train,prompts,validation,truth}.jsonl    {"source", "instruction", "response", "target"}
  *   <root>/pictured-<hash>/pictured/<split>/N_source.png, N_target.png
  *
- * A response says what happens to which thing. `prompts` have neither responses nor edited pictures.
+ * A response says what happens to which thing. `prompts` have neither responses nor edited images.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

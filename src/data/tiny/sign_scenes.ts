@@ -1,10 +1,11 @@
 /**
- * The tiny world's signs as inpainting data: a word in one colour on paper of another, above a strip that shows both colours.
+ * The tiny world's signs as inpainting data: a word in one color on paper of another, above a strip that shows both colors.
  *
  *   <root>/signs-<hash>/signs/{labelled,train,validation}/   datasets in the layout of data/self_bench.ts
  *
- * The prompt gives the word of a sign, and the strip its colours: the mask covers everything above the strip, where the source is grey. The words of
- * `validation` occur in no other split: the letters of a word alone decide its side, whatever seeds and sizes are chosen.
+ * The prompt contains the word of a sign, and the strip shows its colors. The mask covers everything above the strip, where
+ * the source is gray. Words of `validation` occur in no other split, because the letters of a word alone decide its split,
+ * with any seed and size.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -41,7 +42,7 @@ export interface SignWorld {
   readonly geometry: SignGeometry;
   /** Letters of a word. */
   readonly letters: number;
-  /** Least and greatest strength of the ink on labelled signs, which are worn: 1 is fresh ink, 0 paper. Drawn uniformly for each sign. */
+  /** Least and greatest strength of the ink on labeled signs, which are worn: 1 is fresh ink, 0 paper. Drawn uniformly for each sign. */
   readonly labelledInk: readonly [number, number];
   /** Signs in each split. */
   readonly sizes: Readonly<Record<SignSplit, number>>;
@@ -105,7 +106,7 @@ function filled(width: number, height: number, colour: (y: number) => Rgb): RgbI
   return { width, height, data };
 }
 
-/** A sign with a word, or without for an empty one, in ink of some strength. Raises DataError as `drawSign`. */
+/** A sign with a word, or without for an empty one, in ink of some strength. Raises the DataErrors of `drawSign`. */
 export function drawStyledSign(
   word: string,
   { ink: fresh, paper }: SignStyle,
@@ -164,7 +165,7 @@ export function promptOf(word: string): string {
   return `a sign that says "${word}"`;
 }
 
-/** The sign at an index of a split; a pure function of the seed, the split and the index. Raises ConfigError as `checkSigns` does. */
+/** The sign at an index of a split. A pure function of the seed, the split and the index. Raises the ConfigErrors of `checkSigns`. */
 export function drawSignScene(world: SignWorld, split: SignSplit, index: number): SignScene {
   const { seed, geometry } = world;
   const random = new RandomStream(seed, 'tiny', 'signs', split, index);

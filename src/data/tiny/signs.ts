@@ -6,7 +6,7 @@ import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { BACKGROUND, type Rgb } from './draw.js';
 
-/** x to the right from the letter's left edge, y down from its top; a letter is 1 high. */
+/** x to the right from the letter's left edge, y down from its top. A letter is 1 high. */
 type Point = readonly [x: number, y: number];
 type Stroke = readonly Point[];
 
@@ -15,7 +15,7 @@ interface Letter {
   readonly strokes: readonly Stroke[];
 }
 
-/** Part of an ellipse as a stroke; angles in degrees, 0 to the right, 90 downwards. */
+/** Part of an ellipse as a stroke. Angles in degrees, 0 to the right, 90 downwards. */
 function arc(x: number, y: number, radiusX: number, radiusY: number, from: number, to: number): Stroke {
   const steps = Math.ceil(Math.abs(to - from) / 15);
   return Array.from({ length: steps + 1 }, (_, i): Point => {
@@ -234,7 +234,7 @@ export interface SignOptions {
   /** The background: one color, or an image, which is copied. */
   readonly paper?: Rgb | RgbImage;
   /**
-   * The size of the sign in pixels, with the word in its middle; default: that of the paper if it is an image,
+   * The size of the sign in pixels, with the word in its middle. Default: that of the paper if it is an image,
    * otherwise the word with a margin of half a letter.
    */
   readonly width?: number;
@@ -247,7 +247,7 @@ export interface SignOptions {
 export interface PlacedLetter {
   readonly name: string;
   readonly left: number;
-  /** In heights of a letter, between the centres of its outer strokes. */
+  /** In heights of a letter, between the centers of its outer strokes. */
   readonly width: number;
 }
 
@@ -269,14 +269,14 @@ export function placeLetters(word: string, spacing: Spacing = 'proportional'): r
   });
 }
 
-/** The width of placed letters in heights of a letter: between the centres of the outer strokes, or over all cells. */
+/** The width of placed letters in heights of a letter: between the centers of the outer strokes, or over all cells. */
 function widthOf(letters: readonly PlacedLetter[], spacing: Spacing): number {
   if (spacing === 'cells') return letters.length;
   const last = letters.at(-1);
   return last === undefined ? 0 : last.left + last.width;
 }
 
-/** The pixels of a word, including the pen's width. Raises DataError as `placeLetters` does. */
+/** The pixels of a word, including the pen's width. Raises the DataErrors of `placeLetters`. */
 export function wordSize(
   word: string,
   size: number,
@@ -296,7 +296,7 @@ export interface Place {
   readonly size: number;
 }
 
-/** The place of a word in the middle of `width` x `height` pixels; cells begin at whole pixels. */
+/** The place of a word in the middle of `width` x `height` pixels. Cells begin at whole pixels. */
 export function middlePlace(
   letters: readonly PlacedLetter[],
   size: number,
@@ -308,7 +308,7 @@ export function middlePlace(
   return { left: spacing === 'cells' ? Math.floor(left) : left, top: (height - size) / 2, size };
 }
 
-/** The coverage of each pixel by the letters' ink, from 0 to 1; axes [height, width]. */
+/** The coverage of each pixel by the letters' ink, from 0 to 1. Axes [height, width]. */
 export function inkCoverage(
   letters: readonly PlacedLetter[],
   { left, top, size }: Place,

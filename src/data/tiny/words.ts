@@ -1,5 +1,5 @@
 /**
- * The tiny world in words: captions that name colours, shapes and places oddly ("a crimson orb above a cobalt tile"), and their plain versions ("a
+ * The tiny world in words: captions that name colors, shapes and places oddly ("a crimson orb above a cobalt tile"), and their plain versions ("a
  * red circle above a blue square"). On disk they are JSON lines, as a user's own prompts would be:
  *
  *   <root>/words-<hash>/words/{labelled,train,validation}.jsonl     {"prompt": the odd caption, "expected": the plain one}
@@ -58,13 +58,13 @@ export function plainVocabulary(): string[] {
 const HELD_OUT_SHARE = 0.25;
 const MAX_DRAWS = 10_000;
 
-/** The caption at an index of a split; no plain caption is in both splits. */
+/** The caption at an index of a split. No plain caption is in both splits. */
 export function drawCaption(seed: number, split: WordSplit, index: number): Caption {
   const { prompt, expected } = drawDescribed(new RandomStream(seed, 'tiny', 'words', split, index), split);
   return { prompt, expected };
 }
 
-/** A caption with its content; a plain caption of `validation` occurs in no other split. */
+/** A caption with its content. A plain caption of `validation` occurs in no other split. */
 export function drawDescribed(random: RandomStream, split: WordSplit): Caption & CaptionScene {
   for (let draw = 0; draw < MAX_DRAWS; draw++) {
     const caption = captionOf(random);
@@ -74,7 +74,7 @@ export function drawDescribed(random: RandomStream, split: WordSplit): Caption &
   throw new InternalError(`no caption for ${split} after ${MAX_DRAWS} draws`);
 }
 
-/** Two things and their relation; one caption in three names a third thing. */
+/** Two things and their relation. One caption in three names a third thing. */
 function captionOf(random: RandomStream): Caption & CaptionScene {
   const thing = (): Caption & { readonly object: SceneObject } => {
     const [colour, shape] = [random.pick(COLOURS), random.pick(SHAPES)];
@@ -172,7 +172,7 @@ export function anyOddNames(words: string, random: RandomStream): string {
     .join(' ');
 }
 
-/** The plain name for an odd word; other words unchanged. */
+/** The plain name for an odd word. Other words unchanged. */
 export function plainNameOf(word: string): string {
   return MEANT.get(word) ?? word;
 }

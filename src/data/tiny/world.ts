@@ -22,7 +22,7 @@ export interface SceneObject {
   readonly shape: Shape;
 }
 
-/** Content of a cell; null for an empty cell. */
+/** Content of a cell. Null for an empty cell. */
 export type CellContent = SceneObject | null;
 
 /** Cells row by row from the top left, `rows * columns` of them. */
@@ -92,7 +92,7 @@ const STEPS: Record<Relation, readonly [number, number]> = {
   below: [0, 1],
 };
 
-/** The cells on one side of a cell in its row or column, nearest first; the first is "the" cell that is left of it, and so on. */
+/** The cells on one side of a cell in its row or column, nearest first. The first is "the" cell that is left of it, and so on. */
 export function cellsOnSide(geometry: Geometry, cell: number, relation: Relation): number[] {
   const [dx, dy] = STEPS[relation];
   const cells: number[] = [];

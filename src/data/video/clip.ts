@@ -70,7 +70,7 @@ type Reading<T> = Generator<readonly [program: Program, args: readonly string[]]
 
 /**
  * Reads the frames that `sampling` selects. Raises DataError, naming `where`, for a file that is missing, is not a
- * video, ends early, is damaged, or has too few frames; EngineError without ffmpeg.
+ * video, ends early, is damaged, or has too few frames. EngineError without ffmpeg.
  */
 export async function readClip(path: string, sampling: Sampling, where: string): Promise<Clip> {
   const reading = clip(path, sampling, where);
@@ -138,7 +138,7 @@ function* timelineOf(path: string, where: string): Reading<Timeline> {
   return { times, end, tick };
 }
 
-/** VP8 has frames that are never shown. Their packets are no different from others; only decoding identifies them. */
+/** VP8 has frames that are never shown. Their packets are no different from others. Only decoding identifies them. */
 const WITH_HIDDEN_PACKETS = 'vp8';
 
 /** The times of a decoder's frames. */
@@ -264,7 +264,7 @@ const EBML = 0x1a45dfa3;
 /** The number of bytes of other files that a message shows, if they are words. */
 const SHOWN_BYTES = 24;
 
-/** The problem of an invalid video file, as the rest of a message; null for a valid form. */
+/** The problem of an invalid video file, as the rest of a message. Null for a valid form. */
 export function brokenForm(path: string): string | null {
   const file = openSync(path, 'r');
   try {
@@ -295,7 +295,7 @@ function endOfBoxes(file: number, size: number): number {
     const read = readSync(file, header, 0, 16, at);
     if (read < 8) return at + 8;
     const short = header.readUInt32BE();
-    // 0: to the end of the file; 1: the length follows the name.
+    // 0: to the end of the file. 1: the length follows the name.
     if (short === 0 || (short === 1 && read < 16)) return size;
     const length = short === 1 ? Number(header.readBigUInt64BE(8)) : short;
     if (length < 8) return size;

@@ -48,7 +48,7 @@ export function runProgram(
           if (failure === null) done({ ok: error === null, out, complaints: complaintsOf(err) });
           else fail(failure);
         });
-        // A program that ends early closes its standard input; its exit status tells why.
+        // A program that ends early closes its standard input. Its exit status tells why.
         child.stdin?.on('error', () => {});
         child.stdin?.end(input);
       }),
@@ -83,7 +83,7 @@ interface Ended {
 
 const TOO_MUCH = ['ERR_CHILD_PROCESS_STDIO_MAXBUFFER', 'ENOBUFS'];
 
-/** The error that prevented a program from working; null if it ended by itself. */
+/** The error that prevented a program from working. Null if it ended by itself. */
 function failureOf(program: Program, ended: Ended, where: string): DataError | EngineError | null {
   const { code, signal } = ended;
   // The machine lacks it, whatever file was to be read: without a place, messages of several files are one.
@@ -127,16 +127,16 @@ function missingProgram(): Program | null {
   return programs.find((each) => spawnSync(each, ['-version'], { stdio: 'ignore' }).error !== undefined) ?? null;
 }
 
-/** The version of ffmpeg; null if it is not installed. */
+/** The version of ffmpeg. Null if it is not installed. */
 export function ffmpegVersion(): string | null {
   const said = spawnSync('ffmpeg', ['-version'], { encoding: 'utf8' }).stdout as string | null;
   return /^ffmpeg version (\S+)/.exec(said ?? '')?.[1] ?? null;
 }
 
 /**
- * Writes clips, whose frames are all of one size, as `00000.mp4`, … in a folder without such files, and gives these names (H.264, as every player
- * shows it; sides must be even). One process writes all of them: starting one for each would take longer than the work. Raises EngineError
- * where ffmpeg is not installed, and DataError where it refuses.
+ * Writes clips as `00000.mp4`, … into a folder without such files and returns the names. All frames have the same size with
+ * even sides. The codec is H.264, which every player supports. One process writes all clips, because starting one per clip
+ * would take longer than the work. Raises EngineError if ffmpeg is not installed, and DataError if it fails.
  */
 export async function writeMp4s(
   folder: string,

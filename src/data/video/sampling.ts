@@ -1,20 +1,21 @@
 /**
- * Which frames of a video are shown to a policy. Pure functions of the frames' times. The numbers of frames are those of Qwen2.5-VL's
- * fine-tuning loader (https://github.com/QwenLM/Qwen2.5-VL), which reads a video as one piece; here a video may consist of segments, one
- * for each action, as `meta.frame_cnts` of a sample counts them.
+ * Selects the frames of a video for a policy, as pure functions of the frames' times. The numbers of frames equal those of
+ * Qwen2.5-VL's fine-tuning loader (https://github.com/QwenLM/Qwen2.5-VL), which reads a video as one piece. Here, a video may
+ * consist of segments, one for each action, according to a sample's `meta.frame_cnts`.
  */
 
-/** How densely a video is sampled. */
+/** The density of sampling. */
 export interface Sampling {
-  /** Least frames of each segment. */
+  /** Minimum number of frames per segment. */
   readonly minFrames: number;
-  /** Most frames of each segment. */
+  /** Maximum number of frames per segment. */
   readonly maxFrames: number;
   /** The seconds that one frame covers. */
   readonly interval: number;
   /**
-   * Frames of each segment, in order; null samples the whole as one segment. They add up to those of the file, or to fewer by one for each segment
-   * at most, as where a tool rounded at its cuts (the list published with Qwen2.5-VL-Video has such): the last segment has these, too.
+   * Frames of each segment, in order. Null samples the whole video as one segment.
+   * Their sum equals the file's number of frames, or is smaller by at most one per segment, because some tools round at
+   * cuts (as in the list published with Qwen2.5-VL-Video). The last segment then includes the rest.
    */
   readonly segments: readonly number[] | null;
 }
@@ -25,7 +26,7 @@ export interface Timeline {
   readonly times: readonly number[];
   /** When the last frame ends. */
   readonly end: number;
-  /** The unit of the times; 0 if they are exact. */
+  /** The unit of the times. 0 if they are exact. */
   readonly tick: number;
 }
 
@@ -35,9 +36,10 @@ export interface SamplingProblem {
 }
 
 /**
- * The frames to show, by their place in the file, from 0 and never falling. Each segment of d seconds with c frames shows n = round(d / interval)
- * (halves to the even number), at least `minFrames` and at most `maxFrames` and c: those that are seen at n times, evenly from the segment's first frame to its last, both
- * included; one frame alone is the first. Where frames are not evenly spaced, one that stays long may be seen at several of these times.
+ * The indices of the selected frames in the file, in non-decreasing order.
+ * A segment of d seconds with c frames contributes n = round(d / interval) frames (halves to even), at least `minFrames`
+ * and at most `maxFrames` and c. These are the frames visible at n evenly spaced times from the segment's first to its last
+ * frame, both included, or the first frame if n = 1. A frame that stays long may be selected several times.
  */
 export function sampledFrames({ times, end, tick }: Timeline, sampling: Sampling): readonly number[] | SamplingProblem {
   const { segments, minFrames, maxFrames, interval } = sampling;

@@ -41,7 +41,7 @@ export function isAdapted(model: PolicyModel): model is AdaptedModel {
 }
 
 /**
- * The starting weights: the model without its adapter's change, or a copy of the trained weights; frozen ones are
+ * The starting weights: the model without its adapter's change, or a copy of the trained weights. Frozen ones are
  * shared.
  */
 export function referenceWeights(model: PolicyModel): Weights {
@@ -101,28 +101,28 @@ export function adapt(
   return { config: adapted, weights: new Map([...frozen, ...weights]) };
 }
 
-/** A decoder with the adapter of a folder. Raises CheckpointError as `readAdapterConfig` and `adapterWeights` do. */
+/** A decoder with the adapter of a folder. Raises the CheckpointErrors of `readAdapterConfig` and `adapterWeights`. */
 export function adaptFrom(config: DecoderConfig, frozen: Weights, folder: string): AdaptedDecoder {
   const adapted = withStoredAdapter(config, folder);
   return { config: adapted, weights: new Map([...frozen, ...storedAdapterWeights(folder, adapted)]) };
 }
 
 /**
- * A decoder's config with the adapter of a folder. Raises CheckpointError as `readAdapterConfig` does, ConfigError for targets that match no layer.
+ * A decoder's config with the adapter of a folder. Raises the CheckpointErrors of `readAdapterConfig`, ConfigError for targets that match no layer.
  */
 export function withStoredAdapter(config: DecoderConfig, folder: string): AdaptedDecoder['config'] {
   const where = `target_modules in ${join(folder, ADAPTER_CONFIG_FILE)}`;
   return withAdapter(config, readAdapterConfig(folder).lora, null, where, storedNamings(config, folder));
 }
 
-/** The weights of a folder's adapter, under its model's names for them. Raises CheckpointError as `adapterWeights` does. */
+/** The weights of a folder's adapter, under its model's names for them. Raises the CheckpointErrors of `adapterWeights`. */
 export function storedAdapterWeights(folder: string, adapted: AdaptedDecoder['config']): Weights {
   const [names] = storedNamings(adapted, folder);
   return adapterWeights(folder, decoderAdapter(adapted), 'lora', names);
 }
 
 /**
- * Checks a folder's adapter and those below it without reading their weights. Raises as `openModel` for problems in
+ * Checks a folder's adapter and those below it without reading their weights. Raises the errors of `openModel` for problems in
  * them.
  */
 export function checkAdapters(folder: string, part: ReadPart = 'words'): void {
@@ -150,19 +150,19 @@ export function readableParts(folder: string): ReadPart {
   return isSeeingJson(descriptionOf(folder)) ? 'words and images' : 'words';
 }
 
-/** A model's settings and weights; for an adapter's folder, those of its base with the adapter applied. */
+/** A model's settings and weights. For an adapter's folder, those of its base with the adapter applied. */
 export interface OpenedModel {
   readonly config: DecoderConfig;
   readonly weights: Weights;
 }
 
-/** The config.json of a folder, or of its adapter's base. Raises as `openModel`, except for weights. */
+/** The config.json of a folder, or of its adapter's base. Raises the errors of `openModel`, except for weights. */
 export function describeModel(folder: string, part: ReadPart = 'words'): DecoderConfig {
   return holdsAdapter(folder) ? describeModel(baseOf(folder), part) : describeDecoder(folder, part).config;
 }
 
 /**
- * If `held` in float16, matrices are `HalfTensor`s. Raises as `openDecoder` does, and CheckpointError when an adapter's
+ * If `held` in float16, matrices are `HalfTensor`s. Raises the errors of `openDecoder`, and CheckpointError when an adapter's
  * base is not the one it was trained on.
  */
 export function openModel(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): OpenedModel {

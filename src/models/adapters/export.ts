@@ -65,7 +65,7 @@ export type ExportedDtype = keyof typeof exportedDtypes;
 /** An adapter, a whole model of transformers, or the checkpoint's own files. */
 export type ExportedFormat = 'adapter' | 'merged' | 'checkpoint';
 
-/** Writes a checkpoint's model into a folder; the number format is for merged weights. */
+/** Writes a checkpoint's model into a folder. The number format is for merged weights. */
 export const exportWriters: Readonly<
   Record<ExportedFormat, (checkpoint: string, folder: string, dtype: ExportedDtype) => void>
 > = {
@@ -87,7 +87,7 @@ const ofTraining: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The form in which other programs load a checkpoint's model; null for a policy other than a language model. Raises
+ * The form in which other programs load a checkpoint's model. Null for a policy other than a language model. Raises
  * CheckpointError when its description is not JSON.
  */
 export function formatOf(checkpoint: string): 'adapter' | 'merged' | null {
@@ -191,7 +191,7 @@ function loraChain(folder: string): ChainedLora[] {
   return [own, ...loraChain(below)];
 }
 
-/** The sum of LoRAs as one: s1 B1 A1 + s2 B2 A2 = [s1 B1, s2 B2] [A1; A2], with zeros for layers that one of them lacks. */
+/** The sum of LoRAs as one: s1 B1 A1 + s2 B2 A2 = [s1 B1, s2 B2] [A1. A2], with zeros for layers that one of them lacks. */
 function summed(chain: readonly ChainedLora[]): Pick<ChainedLora, 'lora' | 'layers'> {
   const rank = chain.reduce((sum, { lora }) => sum + lora.rank, 0);
   const layers = new Map<string, LayerMatrices>();
@@ -413,7 +413,7 @@ const words = z.object({
 
 /**
  * Adds `eos_token` and `pad_token` to a folder's tokenizer_config.json where it has none: those that its other files name, else the first end of
- * generation_config.json or config.json; an end fills up where nothing else does. A folder without tokenizer.json, or one of which nothing
+ * generation_config.json or config.json. An end fills up where nothing else does. A folder without tokenizer.json, or one of which nothing
  * is known, stays as it is. `settings` are the folders whose generation settings apply, the most important first. Raises CheckpointError for files that
  * cannot be read.
  */

@@ -95,7 +95,7 @@ export function holdsAdapter(folder: string): boolean {
   return [ADAPTER_CONFIG_FILE, DIFFUSERS_LORA_FILE].some((name) => existsSync(join(folder, name)));
 }
 
-/** A folder's adapter_config.json; with weights in diffusers' form, which describe themselves, it only needs to name the base. */
+/** A folder's adapter_config.json. With weights in diffusers' form, which describe themselves, it only needs to name the base. */
 function adapterJson(folder: string): unknown {
   const config = join(folder, ADAPTER_CONFIG_FILE);
   const weights = join(folder, DIFFUSERS_LORA_FILE);
@@ -178,7 +178,7 @@ const ipSchema = z.strictObject({
   image_prompt: z.strictObject(ipAdapterSchema.shape),
 });
 
-/** The kind of a folder's adapter and the base that it needs; its weights need not exist yet. */
+/** The kind of a folder's adapter and the base that it needs. Its weights need not exist yet. */
 export type DescribedAdapter =
   | (StoredLora & { readonly kind: 'lora' })
   | { readonly kind: 'image_prompt'; readonly config: IpAdapterConfig; readonly base: string };
@@ -211,7 +211,7 @@ export function readAdapterConfig(folder: string): StoredLora {
   });
 }
 
-/** The digest of the base that a folder's adapter was trained on; null if its file has none. */
+/** The digest of the base that a folder's adapter was trained on. Null if its file has none. */
 export function recordedBase(folder: string): string | null {
   return readSafetensorsIndex(adapterFile(folder)).metadata[BASE_DIGEST] ?? null;
 }
@@ -245,7 +245,7 @@ export function byFile(
 type Parameters = ReadonlyMap<string, readonly number[]>;
 
 /**
- * The weights of a folder's adapter, which has these parameters. Raises CheckpointError as `readWeights` does, and for a tensor that is not one of
+ * The weights of a folder's adapter, which has these parameters. Raises the CheckpointErrors of `readWeights`, and for a tensor that is not one of
  * them.
  */
 export function adapterWeights(
@@ -358,9 +358,9 @@ function digestOf(path: string): string {
 const digests = new Map<string, string>();
 
 /**
- * The folder of an adapter's base: the path in the file; or, if the folder of runs was moved, the run beside the
- * checkpoint's own; or the Hub's model in the cache. Raises CheckpointError if it is in none of these places. The
- * digest verifies that it is the right one.
+ * The folder of an adapter's base: the path in the file, the run beside the checkpoint's own if the folder of runs was
+ * moved, or the cached Hub model. Raises CheckpointError if it is in none of these places. The digest verifies that it is
+ * the right one.
  */
 export function baseOf(folder: string): string {
   const { base } = describeAdapter(folder);
@@ -377,7 +377,7 @@ export function baseOf(folder: string): string {
   });
 }
 
-/** The folder at the bottom of a chain of adapters; `folder` itself if it is not an adapter. Raises as `baseOf`. */
+/** The folder at the bottom of a chain of adapters. `folder` itself if it is not an adapter. Raises the errors of `baseOf`. */
 export function rootOf(folder: string): string {
   return holdsAdapter(folder) ? rootOf(baseOf(folder)) : folder;
 }
@@ -400,7 +400,7 @@ export function descriptionOf(folder: string): string {
 }
 
 /**
- * Checks that the weights are those that an adapter was trained on; it is useless on others. A digest of null is
+ * Checks that the weights are those that an adapter was trained on. It is useless on others. A digest of null is
  * unknown.
  */
 export function rejectOtherBase(folder: string, recorded: string | null, found: string): void {
@@ -411,7 +411,7 @@ export function rejectOtherBase(folder: string, recorded: string | null, found: 
   });
 }
 
-/** W + s B A for every adapted layer; changes the frozen weights in place. */
+/** W + s B A for every adapted layer. Changes the frozen weights in place. */
 export function mergeAdapter(adapter: Adapter, weights: Weights): Weights {
   for (const layer of adapter.layers) mergeLayer(adapter, layer, must(weights.get(`${layer}.weight`), layer), weights);
   return new Map([...weights].filter(([name]) => !isAdapters(name)));

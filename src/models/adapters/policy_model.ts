@@ -12,17 +12,17 @@ export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly format: TokenFormat<P>;
   /** All weights, including an adapter's. */
   readonly weights: Weights;
-  /** The config.json of the original model; absent for random weights. */
+  /** The config.json of the original model. Absent for random weights. */
   readonly description?: string;
-  /** For a vision model: the trained parts, and those with an adapter; absent: all. */
+  /** For a vision model: the trained parts, and those with an adapter. Absent: all. */
   readonly trains?: TrainedParts;
-  /** Further files of its folder by name, such as the image processor's config; default: none. */
+  /** Further files of its folder by name, such as the image processor's config. Default: none. */
   readonly files?: Readonly<Record<string, string>>;
   /** For a model with an adapter: its settings and its base. */
   readonly adapter?: AdapterOrigin;
 }
 
-/** The content of an adapter's checkpoint besides its weights. */
+/** The content of an adapter's checkpoint in addition to its weights. */
 export interface AdapterOrigin extends AdapterBase {
   readonly lora: LoraSettings;
 }

@@ -1,5 +1,5 @@
 /**
- * Renders chat templates as Python's jinja2 does. `@huggingface/jinja` evaluates them; this module corrects or rejects
+ * Renders chat templates as Python's jinja2 does. `@huggingface/jinja` evaluates them. This module corrects or rejects
  * the cases in which it silently differs from Python. It changes the package's classes, so only the renderer's own
  * process loads it.
  */
@@ -40,7 +40,7 @@ const MAX_LENGTH = 8 * 2 ** 20;
 /** The sandbox of jinja2 allows no longer range. */
 const MAX_RANGE = 100_000;
 
-/** White space of Python's `str.isspace`; JavaScript's includes U+FEFF and lacks others. */
+/** White space of Python's `str.isspace`. JavaScript's includes U+FEFF and lacks others. */
 const SPACES = new Set('\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a'); // prettier-ignore
 
 /** Makes a value of the package. */
@@ -189,7 +189,7 @@ class PythonInterpreter extends library.Interpreter {
     return text;
   }
 
-  /** A macro has the names of the scope where it is defined, not the caller's; a call block passes its `caller`. */
+  /** A macro has the names of the scope where it is defined, not the caller's. A call block passes its `caller`. */
   #macro(node: Node, scope: Scope): Value {
     const result = super.evaluate(node, scope);
     const defined = scope.lookupVariable(node.name!.value) as Value & { value: Callable };

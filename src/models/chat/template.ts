@@ -129,7 +129,7 @@ function endOf(how: string): Error {
 export async function renderChat(template: Rendering): Promise<string> {
   const message = { withinMs: WITHIN_MS, ...template };
   try {
-    // The process itself stops a slow rendering; this limit includes its start.
+    // The process itself stops a slow rendering. This limit includes its start.
     return textOf(await renderer.ask(message, 2 * message.withinMs + WITHIN_MS), message);
   } catch (error) {
     throw error instanceof ChildEnded ? endOf(error.how) : error;
@@ -149,14 +149,14 @@ export function renderChatNow(template: Rendering): string {
   throw error ?? endOf(signal ?? `exit code ${status}`);
 }
 
-/** A model's tokenizer with its template; null if the model has none. */
+/** A model's tokenizer with its template. Null if the model has none. */
 export interface Reader {
   readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate | null;
 }
 
 /**
- * A prompt's text, and whether the tokenizer adds its own tokens around it. Plain text is used unchanged; the template
+ * A prompt's text, and whether the tokenizer adds its own tokens around it. Plain text is used unchanged. The template
  * writes messages. `prefill` is the beginning of the answer. Rejects with DataError if there is no template for
  * messages, or if it fails.
  */

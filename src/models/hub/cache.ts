@@ -33,7 +33,7 @@ export function isCommit(revision: string): boolean {
   return /^[0-9a-f]{40}$/.test(revision);
 }
 
-/** The commit of a revision when it was last queried; null if it never was. */
+/** The commit of a revision when it was last queried. Null if it never was. */
 export function knownCommit(environment: HubEnvironment, { hub, revision }: HubReference): string | null {
   if (isCommit(revision)) return revision;
   const ref = join(repositoryFolder(environment, hub), 'refs', revision);
@@ -41,7 +41,7 @@ export function knownCommit(environment: HubEnvironment, { hub, revision }: HubR
   return isCommit(commit) ? commit : null;
 }
 
-/** The snapshot of a model, at `pinned` if a commit is given; null if it is missing or lacks required files. */
+/** The snapshot of a model, at `pinned` if a commit is given. Null if it is missing or lacks required files. */
 export function cachedModel(
   reference: HubReference,
   need: Need,
@@ -55,7 +55,7 @@ export function cachedModel(
 }
 
 /**
- * The snapshot of a revision as last queried, or of `pinned`, even if only partly downloaded; null without any file.
+ * The snapshot of a revision as last queried, or of `pinned`, even if only partly downloaded. Null without any file.
  */
 export function cachedSnapshot(
   reference: HubReference,
@@ -87,7 +87,7 @@ export function nameOf({ hub, revision }: HubReference, pinned: string | null = 
   return shown === null ? hub : `${hub} at ${isCommit(shown) ? shown.slice(0, 12) : shown}`;
 }
 
-/** The Hub model of a folder in a cache; null for another folder. */
+/** The Hub model of a folder in a cache. Null for another folder. */
 export function hubModelAt(folder: string): { readonly hub: string; readonly revision: string } | null {
   const [repository = '', snapshots, commit = ''] = folder.split(sep).slice(-3);
   const [kind, owner, name, ...more] = repository.split('--');
@@ -95,13 +95,13 @@ export function hubModelAt(folder: string): { readonly hub: string; readonly rev
   return snapshots === 'snapshots' && isCommit(commit) ? { hub: `${owner}/${name}`, revision: commit } : null;
 }
 
-/** The SHA-256 that names a large file of a cache; null for any other file. */
+/** The SHA-256 that names a large file of a cache. Null for any other file. */
 export function blobDigest(path: string): string | null {
   const [folder, name = ''] = realpathSync(path).split(sep).slice(-2);
   return folder === 'blobs' && /^[0-9a-f]{64}$/.test(name) ? name : null;
 }
 
-/** The Hub model that an adapter's file names as its base; null if it names a folder, or without an adapter. */
+/** The Hub model that an adapter's file names as its base. Null if it names a folder, or without an adapter. */
 export function hubBaseOf(folder: string): HubReference | null {
   const file = join(folder, 'adapter_config.json');
   if (!existsSync(file)) return null;
@@ -115,7 +115,7 @@ export interface HubEnvironment {
   readonly endpoint: string;
   /** The folder of models. */
   readonly cacheDir: string;
-  /** The token of the user; null: anonymous. */
+  /** The token of the user. Null: anonymous. */
   readonly token: string | null;
   /** Whether Hub queries are disabled. */
   readonly offline: boolean;
@@ -137,7 +137,7 @@ export function hubEnvironment(env: NodeJS.ProcessEnv = process.env): HubEnviron
   };
 }
 
-/** Null if nobody has logged in on this machine, or if another account owns the file. */
+/** Null if no one has logged in on this machine, or if another account owns the file. */
 function readToken(path: string): string | null {
   try {
     return readFileSync(path, 'utf8').trim() || null;

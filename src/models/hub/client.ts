@@ -69,7 +69,7 @@ export class HubClient {
     return sha;
   }
 
-  /** All files of a commit. Raises as `commitOf`. */
+  /** All files of a commit. Raises the errors of `commitOf`. */
   async files(reference: HubReference, commit: string): Promise<RepositoryFile[]> {
     const files: RepositoryFile[] = [];
     const listed = listFiles({
@@ -103,7 +103,7 @@ export class HubClient {
     });
   }
 
-  /** Retries an action while its error may pass and it makes progress; raises the last error. */
+  /** Retries an action while its error may pass and it makes progress. Raises the last error. */
   async persevere<T>(reference: HubReference, work: () => Promise<T>, progress: () => number = () => 0): Promise<T> {
     const { retryPolicy: policy, signal } = this;
     try {
@@ -208,7 +208,7 @@ function kindOf(hub: string): 'dataset' | 'model' {
   return hub.startsWith(DATASETS) ? 'dataset' : 'model';
 }
 
-/** The reason of a reply that a retry may fix; null for any other reply. */
+/** The reason of a reply that a retry may fix. Null for any other reply. */
 export function transientStatus({ status, headers }: Response): TransientError | null {
   if (status !== 429 && status < 500) return null;
   const waitMs = retryAfterMs((name) => headers.get(name));
@@ -240,13 +240,13 @@ export function libraryFetch(
   return { hubUrl: endpoint, fetch: fetching as unknown as typeof fetch };
 }
 
-/** The reason of a network failure that a retry may fix; null if retrying would fail in the same way. */
+/** The reason of a network failure that a retry may fix. Null if retrying would fail in the same way. */
 export function transientErrorOf(cause: unknown): TransientError | null {
   const code = codeOf(cause);
   return TRANSIENT_CODES.has(code) ? new TransientError(code, null, cause) : null;
 }
 
-/** A server that answered before may come back; the client does not wait for an unreachable one. */
+/** A server that answered before may come back. The client does not wait for an unreachable one. */
 const TRANSIENT_CODES: ReadonlySet<string> = new Set([
   'EAI_AGAIN',
   'ECONNRESET',
@@ -256,7 +256,7 @@ const TRANSIENT_CODES: ReadonlySet<string> = new Set([
   'UND_ERR_SOCKET',
 ]);
 
-/** The system's code of a connection failure; `fetch` wraps it. */
+/** The system's code of a connection failure. `fetch` wraps it. */
 export function codeOf(error: unknown): string {
   const { code, cause, message } = error as { code?: unknown; cause?: unknown; message?: string };
   if (typeof code === 'string') return code;

@@ -19,7 +19,7 @@ import { type Need, descriptionFiles, weightFiles } from './needed.js';
 export interface RequestedModel {
   readonly reference: HubReference;
   readonly need: Need;
-  /** The commit at the start of a run; null before the start. */
+  /** The commit at the start of a run. Null before the start. */
   readonly pinned: string | null;
 }
 
@@ -153,7 +153,7 @@ export function megabytes(bytes: number): string {
   return bytes < 1e9 ? `${Math.max(1, Math.ceil(bytes / 1e6))} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
 }
 
-/** Runs an action while no other process of this program downloads from the same repository; waits for its turn. */
+/** Runs an action while no other process of this program downloads from the same repository. Waits for its turn. */
 async function whileLocked(
   client: HubClient,
   { hub }: HubReference,
@@ -323,7 +323,7 @@ function other({ environment }: HubClient, { hub }: HubReference, path: string, 
   });
 }
 
-/** Relative, so that the cache can be moved; a hard link to the blob if the file system has no symbolic links. */
+/** Relative, so that the cache can be moved. A hard link to the blob if the file system has no symbolic links. */
 function link(blob: string, place: string): void {
   rmSync(place, { force: true });
   try {

@@ -17,7 +17,7 @@ const DIFFUSERS_LORA = 'pytorch_lora_weights.safetensors';
 /** The file that is reported missing if a repository has no weights at all. */
 const WEIGHTS = 'model.safetensors';
 
-/** Settings, tokenizers in all their forms, chat templates, and the card, which states the licence. */
+/** Settings, tokenizers in all their forms, chat templates, and the card, which states the license. */
 const description = /^(?:README\.md|[^/]+\.(?:json|txt|jinja|model|tiktoken)|additional_chat_templates\/[^/]+\.jinja)$/;
 /** Lists of weights in other forms. */
 const otherIndex = /\.(?:bin|h5|msgpack|onnx)\.index\.json$/;

@@ -64,7 +64,7 @@ export class HubWriter {
     return this.#agent.close();
   }
 
-  /** A repository's name with its owner, by default the token's account. Raises as `publish` does. */
+  /** A repository's name with its owner, by default the token's account. Raises the errors of `publish`. */
   async fullName(repository: string): Promise<string> {
     this.#requireUsable();
     checkRepository(repository, 'the repository');
@@ -72,7 +72,7 @@ export class HubWriter {
   }
 
   /**
-   * Publishes files as one commit. Raises ConfigError if Hub queries are disabled or there is no token; EndpointError
+   * Publishes files as one commit. Raises ConfigError if Hub queries are disabled or there is no token. EndpointError
    * if it cannot be reached or refuses.
    */
   async publish(publication: Publication): Promise<Published> {
@@ -97,7 +97,7 @@ export class HubWriter {
           .filter((path) => !names.has(path) && removes(path))
           .map((path) => ({ operation: 'delete' as const, path })),
       ];
-      // Large files are uploaded with plain requests; the Hub's other protocol needs much CPU time.
+      // Large files are uploaded with plain requests. The Hub's other protocol needs much CPU time.
       const made = await commit({ ...asking, branch, title, operations, useXet: false, abortSignal: this.signal });
       const { endpoint } = this.environment;
       const url = `${endpoint}/${repository}${branch === 'main' ? '' : `/tree/${branch}`}`;
@@ -139,7 +139,7 @@ export class HubWriter {
     try {
       await createRepo({
         ...this.#asking(),
-        // The library requires a token and would reject those of other servers; `#fetch` sets the real one.
+        // The library requires a token and would reject those of other servers. `#fetch` sets the real one.
         accessToken: 'hf_',
         repo: { type: 'model', name: repository },
         visibility: isPrivate ? 'private' : 'public',
@@ -212,7 +212,7 @@ class Refused extends Error {
   }
 }
 
-/** The status of the Hub's answer; null if the error is not an answer of the Hub. */
+/** The status of the Hub's answer. Null if the error is not an answer of the Hub. */
 function statusOf(error: unknown): number | null {
   const { statusCode } = (error ?? {}) as { readonly statusCode?: unknown };
   return typeof statusCode === 'number' ? statusCode : null;

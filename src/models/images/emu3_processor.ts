@@ -70,7 +70,7 @@ const file = z.looseObject({
       'only {min_pixels, max_pixels} and {shortest_edge, longest_edge} are supported',
     )
     .nullish(),
-  // transformers pads images of several sizes to one batch; here each is computed alone.
+  // transformers pads images of several sizes to one batch. Here each is computed alone.
   do_pad: z.boolean().nullish(),
 });
 const keys: ReadonlySet<string> = new Set(Object.keys(file.shape));

@@ -68,7 +68,7 @@ export class ImageProcessor {
   }
 
   /**
-   * A clip of frames that are `secondsPerFrame` apart; the last is repeated to fill the model's patches. Raises
+   * A clip of frames that are `secondsPerFrame` apart. The last is repeated to fill the model's patches. Raises
    * DataError, naming `where`, for a clip without frames, frames of several sizes, and as `image`.
    */
   async video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Promise<VisionInput> {
@@ -95,7 +95,7 @@ export class ImageProcessor {
     };
   }
 
-  /** Frames of a clip as images of their own, each in the size of a frame. Raises DataError as `image`. */
+  /** Frames of a clip as images of their own, each in the size of a frame. Raises the DataErrors of `image`. */
   async stills(frames: readonly RgbImage[], where: string): Promise<VisionInput[]> {
     const { sizes, colours, video: limits } = this.settings;
     const made: VisionInput[] = [];
@@ -348,7 +348,7 @@ const withoutEffect: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The first key that is neither in `read` nor known to have no effect, with its value, for messages; null if there is
+ * The first key that is neither in `read` nor known to have no effect, with its value, for messages. Null if there is
  * none. Null, false and empty values have no effect.
  */
 export function unknownStep(json: object, read: ReadonlySet<string>): string | null {

@@ -16,7 +16,7 @@ export interface ColorScale {
  */
 export interface VisionInput extends PlacedImage {
   /**
-   * Frames of one size, whose sides are `rows` and `columns` patches; one for an image, `steps` x `temporal_patch_size`
+   * Frames of one size, whose sides are `rows` and `columns` patches. One for an image, `steps` x `temporal_patch_size`
    * for a clip.
    */
   readonly frames: readonly RgbImage[];
@@ -37,7 +37,7 @@ export function tokensOf({ steps, rows, columns }: PatchGrid, { spatial_merge_si
 /**
  * Patches [steps * rows * columns, patchWidth] in Hugging Face's order (`pixel_values`): step after step, in each the
  * squares that become one token, row after row, and in each square its patches. `place` gives the row of `out` for a
- * patch; default: its own.
+ * patch. Default: its own.
  */
 export function writePatches(
   { frames, grid, colours }: VisionInput,

@@ -35,7 +35,7 @@ export interface FrozenAutoencoder {
   readonly reduction: number;
   /** Channels at full resolution. */
   readonly widest: number;
-  /** A diffusion model reads latents as (mean - shift) * scale; one value for each channel. */
+  /** A diffusion model reads latents as (mean - shift) * scale. One value for each channel. */
   readonly shift: readonly number[];
   readonly scale: readonly number[];
   /** Encodes images [B, 3, H, W] in [-1, 1] as means [B, channels, H / reduction, W / reduction]. */
@@ -156,7 +156,7 @@ function storedName(files: ReadonlyMap<string, string>, name: string): string {
   return files.has(former) ? former : name;
 }
 
-/** Convolutions within a frame; the others extend over time. */
+/** Convolutions within a frame. The others extend over time. */
 const FLAT = /\.(resample\.1|to_qkv|proj)\.weight$/;
 /** Layers only over time. */
 const OVER_TIME = /\.time_conv\.(weight|bias)$/;
@@ -169,7 +169,7 @@ function storedShape(name: string, shape: Shape): Shape {
   return [outputs, inputs, side, side, side];
 }
 
-/** Reads the weights of parameters. Raises CheckpointError as `readWeights` does, and for tensors that the config does not imply. */
+/** Reads the weights of parameters. Raises the CheckpointErrors of `readWeights`, and for tensors that the config does not imply. */
 function readQwenImageWeights(folder: string, parameters: ReadonlyMap<string, Shape>): Weights {
   const files = tensorFiles(folder);
   rejectUnread(folder, files, (name) => parameters.has(name) || OVER_TIME.test(name));
@@ -178,7 +178,7 @@ function readQwenImageWeights(folder: string, parameters: ReadonlyMap<string, Sh
   return new Map([...read].map(([name, tensor]) => [name, imageSlice(tensor, parameters.get(name) ?? tensor.shape)]));
 }
 
-/** The last slice in time of a kernel [out, in, time, side, side], in this shape; other tensors unchanged. */
+/** The last slice in time of a kernel [out, in, time, side, side], in this shape. Other tensors unchanged. */
 function imageSlice({ shape, data }: FloatTensor, wanted: Shape): FloatTensor {
   if (shape.length !== 5) return { shape: wanted, data };
   const [outputs, inputs, time, side] = shape;

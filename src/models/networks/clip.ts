@@ -26,7 +26,7 @@ import { embedImages, embedSiglipImages, embedSiglipTexts, embedTexts } from '..
 /** A half for one text or one image. */
 export type OpenedHalf = OpenedGraph<'embedding'>;
 
-/** The name of a half's input: ids [1, T], int64; pixels [1, 3, S, S]. */
+/** The name of a half's input: ids [1, T], int64. Pixels [1, 3, S, S]. */
 export const TEXT_INPUT = 'input_ids';
 export const IMAGE_INPUT = 'pixel_values';
 
@@ -49,19 +49,19 @@ function imageGraph(config: ImageEncoderConfig): HalfGraph {
   return { graph, embedding };
 }
 
-/** Opens the text half for the given number of tokens. Raises as `checkEmbedder`. */
+/** Opens the text half for the given number of tokens. Raises the errors of `checkEmbedder`. */
 export function openTextHalf(folder: string, length: number): OpenedHalf {
   const config = describeEmbedder(folder);
   return withWeights(textGraph(config, length), wholeFiles(folder, config));
 }
 
-/** Opens the vision half of a whole model. Raises as `checkEmbedder`. */
+/** Opens the vision half of a whole model. Raises the errors of `checkEmbedder`. */
 export function openImageHalf(folder: string): OpenedHalf {
   const config = describeEmbedder(folder);
   return withWeights(imageGraph(config), wholeFiles(folder, config));
 }
 
-/** Opens the vision half of a whole model or of a vision model. Raises as `checkImageEncoder`. */
+/** Opens the vision half of a whole model or of a vision model. Raises the errors of `checkImageEncoder`. */
 export function openImageEncoder(folder: string): OpenedHalf {
   const config = describeImageEncoder(folder);
   return withWeights(imageGraph(config), towerFiles(folder, config));
@@ -88,7 +88,7 @@ export function checkImageEncoder(folder: string): ImageEncoderConfig {
 }
 
 /**
- * The config in a folder's config.json, without the weights. Raises CheckpointError as `checkEmbedder`, and if texts
+ * The config in a folder's config.json, without the weights. Raises the CheckpointErrors of `checkEmbedder`, and if texts
  * and images have embeddings of different widths.
  */
 export function describeEmbedder(folder: string): EmbedderConfig {
@@ -125,7 +125,7 @@ function requireHead(config: ImageEncoderConfig, where: string): void {
 
 /**
  * The most memory in bytes while a model is opened: one half after the other, with its weights both as read and as
- * packed by the engine. In float32, whatever the file has. Raises as `describeEmbedder`.
+ * packed by the engine. In float32, whatever the file has. Raises the errors of `describeEmbedder`.
  */
 export function embedderBytes(folder: string): number {
   const config = describeEmbedder(folder);
@@ -171,7 +171,7 @@ function towerFiles(folder: string, config: ImageEncoderConfig): Stored {
   return knownFiles(folder, [...shapesOf(imageGraph(config)).keys()], /^text_(?:model|projection)\./);
 }
 
-/** The prefix of a vision half's names in a whole model; transformers 5 omits it in a vision model. */
+/** The prefix of a vision half's names in a whole model. Transformers 5 omits it in a vision model. */
 const VISION = 'vision_model.';
 
 function knownFiles(folder: string, parameters: readonly string[], inVain?: RegExp): Stored {

@@ -26,7 +26,7 @@ export interface LoadedDecoder extends Architecture {
 /**
  * Raises CheckpointError for a folder without config or weights, an unsupported architecture, sizes that do not fit
  * together, the first tensor that is missing or has another shape, and tensors that the architecture does not use. Also
- * raises as `readWeights` for weights that cannot be stored in the requested precision.
+ * raises the errors of `readWeights` for weights that cannot be stored in the requested precision.
  */
 export function openDecoder(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): LoadedDecoder {
   const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
@@ -41,7 +41,7 @@ export function checkDecoder(folder: string, part: ReadPart = 'words'): Architec
 }
 
 /**
- * The problem of a folder's config.json that does not describe its weights; null without one. Raises as `checkDecoder`.
+ * The problem of a folder's config.json that does not describe its weights. Null without one. Raises the errors of `checkDecoder`.
  */
 export function remarkOnHead(folder: string): string | null {
   const { config, tiedByConfig } = findDecoder(folder, 'words');
@@ -96,7 +96,7 @@ function requireSizes(config: DecoderConfig, where: string): void {
 
 /**
  * The config of a folder's decoder, without its weights. As in transformers, an output head in the files that differs
- * from the embeddings takes precedence over config.json. Raises as `openDecoder` does.
+ * from the embeddings takes precedence over config.json. Raises the errors of `openDecoder`.
  */
 export function describeDecoder(folder: string, part: ReadPart = 'words'): Architecture {
   const { config, contextSize } = describe(folder, part);

@@ -33,7 +33,7 @@ export function checkEmu3Vision(folder: string, json: Json): Emu3VisionConfig {
   return config;
 }
 
-/** Reads it. Raises CheckpointError as `checkEmu3Vision`, and for numbers that are not finite. */
+/** Reads it. Raises the CheckpointErrors of `checkEmu3Vision`, and for numbers that are not finite. */
 export function openEmu3Vision(
   folder: string,
   json: Json,

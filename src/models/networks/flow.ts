@@ -50,7 +50,7 @@ function filesOf(folder: string, config: FlowTransformerConfig): TensorFiles {
   return files;
 }
 
-/** The config in a folder's config.json, without the weights. Raises as `openFlowTransformer` does. */
+/** The config in a folder's config.json, without the weights. Raises the errors of `openFlowTransformer`. */
 export function describeFlowTransformer(folder: string): FlowTransformerConfig {
   return readFlowConfig(readConfig(folder), join(folder, CONFIG_FILE));
 }

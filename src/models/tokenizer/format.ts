@@ -8,11 +8,11 @@ import type { Tokenizer } from './tokenizer.js';
 export interface TokenPrompt {
   /** Contains as many placeholders for each image as it has tokens (models/images/placeholders.ts). */
   readonly ids: readonly number[];
-  /** In the order of their placeholders; default: none. Only a vision model accepts any. */
+  /** In the order of their placeholders. Default: none. Only a vision model accepts any. */
   readonly images?: readonly VisionInput[];
 }
 
-/** A token that must come, or a mask [vocabulary] of those that may; null if all may. Answers share masks. */
+/** A token that must come, or a mask [vocabulary] of those that may. Null if all may. Answers share masks. */
 export type AllowedTokens = { readonly forced: number } | { readonly mask: Uint8Array | null };
 
 /** Tracks the position in one answer. */
@@ -28,7 +28,7 @@ export interface AnswerState {
 export interface WrittenRules {
   /** The ids of the vocabulary's second part: the first one, and the one after the last. Words have the ids before. */
   readonly second: readonly [from: number, to: number];
-  /** The token that begins the block, which is then behind it; null if the answer begins inside. */
+  /** The token that begins the block, which is then behind it. Null if the answer begins inside. */
   readonly opening: number | null;
   /** Words that may not come before or after the block. */
   readonly before: readonly number[];
@@ -42,13 +42,13 @@ export interface TokenFormat<P extends TokenPrompt = TokenPrompt> {
   readonly size: number;
   /** The ids that end an answer. */
   readonly ends: ReadonlySet<number>;
-  /** The id at which the vocabulary's second part begins, such as that of images; null for a single part. */
+  /** The id at which the vocabulary's second part begins, such as that of images. Null for a single part. */
   readonly secondPart: number | null;
   /** The tokenizer's files by name, which are stored with a checkpoint. */
   readonly tokenizerFiles: Readonly<Record<string, string>>;
   /** Begins an answer. */
   start(prompt: P): AnswerState;
-  /** The rules of `start` as data; absent if any token may follow any other. */
+  /** The rules of `start` as data. Absent if any token may follow any other. */
   rules?(prompt: P): WrittenRules;
 }
 

@@ -13,7 +13,7 @@ export const EMU3_VISION_FILE = 'emu3_vision_tokens.txt';
 const PATTERN =
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-/** Special tokens that precede the image tokens; they follow the last rank. */
+/** Special tokens that precede the image tokens. They follow the last rank. */
 const SPECIAL: readonly string[] = [
   '<|endoftext|>',
   '<|im_start|>',
@@ -124,7 +124,7 @@ function lines(text: string): string[] {
 export const CLIP_VOCABULARY_FILE = 'vocab.json';
 export const CLIP_MERGES_FILE = 'merges.txt';
 /**
- * The classes of transformers that read these two files in this way; others with the same files split texts
+ * The classes of transformers that read these two files in this way. Others with the same files split texts
  * differently.
  */
 export const CLIP_TOKENIZERS: readonly unknown[] = ['CLIPTokenizer', 'CLIPTokenizerFast'];

@@ -26,7 +26,7 @@ import { isWordTokenizer, WordTokenizer } from './words.js';
 
 const SPECIAL_TOKENS_FILE = 'special_tokens_map.json';
 
-/** The parts of tokenizer.json that this program reads; the library reads the rest. */
+/** The parts of tokenizer.json that this program reads. The library reads the rest. */
 const form = z.object({
   model: z.object({ type: z.string().optional() }).nullish().catch(null),
   padding: z
@@ -71,7 +71,7 @@ export function openTokenizer(model: string): Tokenizer {
 }
 
 /**
- * A tokenizer's `special`, without the tokenizer: `parsed` is the folder's tokenizer.json. Raises CheckpointError as `openTokenizer` does for files
+ * A tokenizer's `special`, without the tokenizer: `parsed` is the folder's tokenizer.json. Raises the CheckpointErrors of `openTokenizer` for files
  * that define special tokens.
  */
 export function specialNames(model: string, parsed: unknown): Tokenizer['special'] {

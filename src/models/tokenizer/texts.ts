@@ -38,7 +38,7 @@ const otherForms = [
   EMU3_RANKS_FILE,
 ];
 
-/** A file's text; null if there is no such file. Raises CheckpointError if it cannot be read. */
+/** A file's text. Null if there is no such file. Raises CheckpointError if it cannot be read. */
 export function readText(folder: string, name: string): string | null {
   const path = join(folder, name);
   if (!existsSync(path)) return null;
@@ -56,7 +56,7 @@ export function tokenizerFolder(folder: string): string {
 }
 
 /**
- * The text of a folder's tokenizer.json, or Emu3's or CLIP's own files in that form; null if the folder has none.
+ * The text of a folder's tokenizer.json, or Emu3's or CLIP's own files in that form. Null if the folder has none.
  * Raises CheckpointError.
  */
 export function tokenizerJson(model: string): string | null {
@@ -111,7 +111,7 @@ export function noTokenizer(folder: string): CheckpointError {
   );
 }
 
-/** The template that renders a folder's conversations; null if it has none. Raises DataError if it cannot be parsed. */
+/** The template that renders a folder's conversations. Null if it has none. Raises DataError if it cannot be parsed. */
 export function openChatTemplate(model: string, { special }: Pick<Tokenizer, 'special'>): ChatTemplate | null {
   const folder = tokenizerFolder(model);
   const own = readText(folder, TEMPLATE_FILE) ?? readText(folder, join(TEMPLATES_FOLDER, 'default.jinja'));
@@ -132,7 +132,7 @@ export function openChatTemplate(model: string, { special }: Pick<Tokenizer, 'sp
 }
 
 /**
- * One more than the highest id of a tokenizer.json, to which the files next to it may add; null if it has another form.
+ * One more than the highest id of a tokenizer.json, to which the files next to it may add. Null if it has another form.
  */
 export function tokenCount(json: unknown): number | null {
   const { model, added_tokens: added } = Object(json) as {
@@ -169,7 +169,7 @@ const config = z.looseObject({
 });
 export type TokenizerConfig = z.output<typeof config>;
 
-/** A token with all of its matching options; absent fields have the defaults of Python's AddedToken. */
+/** A token with all of its matching options. Absent fields have the defaults of Python's AddedToken. */
 export interface AddedToken {
   readonly content: string;
   readonly special: boolean;

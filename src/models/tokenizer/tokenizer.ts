@@ -20,14 +20,14 @@ export interface Tokenizer {
   readonly json: string;
   /** Everything that a folder needs for the tokenizer to be opened again, by file name. */
   readonly files: Readonly<Record<string, string>>;
-  /** The id for every word or character without a token; null if there is none. */
+  /** The id for every word or character without a token. Null if there is none. */
   readonly unknown: number | null;
   /** The special tokens by their names (`bos_token`, `eos_token`, …), as chat templates print them. */
   readonly special: Readonly<Record<string, string>>;
   /** By default without added special tokens. */
   encode(text: string, options?: EncodeOptions): readonly number[] | Promise<readonly number[]>;
   /**
-   * By default with special tokens. An id without a token gives no text; bytes that do not form a character give
+   * By default with special tokens. An id without a token gives no text. Bytes that do not form a character give
    * U+FFFD.
    */
   decode(ids: Iterable<number>, options?: DecodeOptions): string;

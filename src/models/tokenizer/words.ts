@@ -20,7 +20,7 @@ interface TokenizerJson {
 
 const UNKNOWN = '<|unk|>';
 
-/** Splits at added tokens, then at white space; each word is one token. */
+/** Splits at added tokens, then at white space. Each word is one token. */
 export class WordTokenizer implements Tokenizer {
   readonly size: number;
   readonly special = {};

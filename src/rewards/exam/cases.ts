@@ -1,4 +1,4 @@
-/** The cases of a judge's exam: edits, or answers in words, of known quality. */
+/** Cases of a judge exam: edits or text answers of known quality. */
 import type { RgbImage } from '../../core/images/image.js';
 import { must } from '../../core/errors.js';
 import type { AnswerGroup, JudgeItem } from '../score/types.js';
@@ -6,7 +6,7 @@ import { played, slightlyChanged, trickNames, tricks, type Made, type TrickName 
 
 /** One answer of a case. */
 export interface ExamAnswer {
-  /** What was done to the image, or what the words are: `right`, or the name of a flaw. */
+  /** `right`, or the name of its flaw. */
   readonly name: string;
   /** Its quality, from 0 to 1. Null if it is only known to be worse than the best. */
   readonly truth: number | null;
@@ -19,13 +19,13 @@ export type Tricked = Readonly<Record<(typeof tricks)[TrickName]['must'], string
 export interface ExamCase {
   readonly name: string;
   readonly instruction: string;
-  /** The same request in other words. */
+  /** The same request in different words. */
   readonly reworded: string;
   /** Null if answers are words. */
   readonly source: RgbImage | null;
   /** The best comes first. */
   readonly answers: readonly ExamAnswer[];
-  /** Names of the answers on which tricks are tried, by what a judge must not do. */
+  /** Names of the answers for tricks, by the mistake that a judge must not make. */
   readonly tricked: Tricked;
   /** The labeled result, for rewards that compare with one. Null if there is none. */
   readonly labelled: Made | null;
@@ -37,7 +37,7 @@ export const COPY = 'copy';
 /** The name of the answer with the same content as the best one. */
 export const OTHER_WORDS = 'other_words';
 
-/** The cases of an exam, made one by one. */
+/** The cases of an exam, generated one at a time. */
 export interface ExamSet {
   readonly name: string;
   readonly length: number;
@@ -48,17 +48,17 @@ export interface ExamSet {
   at(index: number): Promise<ExamCase>;
 }
 
-/** One question of a case: an answer as it is, or changed by a trick. */
+/** One question of a case: an unchanged answer, or one with a trick. */
 export interface ExamItem {
   readonly answer: string;
-  /** Null: the answer has no visible change. */
+  /** Null for an answer without a trick. */
   readonly trick: TrickName | null;
   readonly item: JudgeItem;
-  /** The material for rewards that compare answers. */
+  /** Its group, for rewards that compare answers. */
   readonly group: AnswerGroup;
 }
 
-/** An answer as rewards see it. */
+/** An answer in the form that rewards read. */
 export function judgeItem(
   key: string,
   { instruction, source, labelled }: Pick<ExamCase, 'instruction' | 'source' | 'labelled'>,
@@ -72,10 +72,10 @@ export function judgeItem(
 }
 
 /**
- * All questions about a case. Each answer is asked about `repeats` times with a few pixels changed by one level, or with white space after
- * its words, so that neither a cache nor a fixed seed makes the replies equal. If a judge's replies then differ, that is noise. Every trick
- * is tried once. Rewards that compare answers get the answers of one repeat as a group, and an answer with a trick together with the others
- * of the case.
+ * All questions about a case. Each answer occurs `repeats` times, with a few pixels changed by one level or with white
+ * space after its words. So neither a cache nor a fixed seed makes the replies equal, and differences between them are
+ * noise. Every trick occurs once. Rewards that compare answers get the answers of one repeat as a group, or an answer
+ * with a trick together with the other answers of the case.
  */
 export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem[]> {
   const { name } = exam;

@@ -96,7 +96,7 @@ export class Gateway {
     this.#log = log;
     this.#upstreamKey = checkedKey(services.upstreamKey ?? undefined, "the upstreams' key") ?? null;
     const urls = upstreamUrls(options);
-    // A request takes a connection from its client and one to an upstream, besides the gateway's own files.
+    // A request takes a connection from its client and one to an upstream, in addition to the gateway's own files.
     const warning = tooFewFiles('the gateway', 2 * options.maxConcurrency + 128);
     if (warning !== null) log('warn', warning);
     // Room for the cap and one check of each upstream.
@@ -366,7 +366,7 @@ export class Gateway {
       if (model === null) {
         const listing = await checkJudge(url, '', context);
         const first = listing.models?.at(0);
-        // Nobody configured a model, so callers decide whether its name is right.
+        // No one configured a model, so callers decide whether its name is right.
         return first === undefined ? listing : await checkJudge(url, first.id, { ...context, alias: true });
       }
       const check = await checkJudge(url, model, context);

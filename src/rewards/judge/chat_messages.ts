@@ -27,7 +27,7 @@ export const chatSchema = z.object({
 
 /**
  * The size limit of a request's texts without images: a million tokens have about as many bytes. Texts take a hundred times as long to read
- * as images, and everybody waits meanwhile.
+ * as images, and everyone waits meanwhile.
  */
 const MAX_TEXT_BYTES = 4_000_000;
 

@@ -119,7 +119,7 @@ export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
 function contentOf(message: unknown): { readonly text: unknown; readonly refusal: unknown; readonly thought: boolean } {
   const content = field(message, 'content');
   const refusal = field(message, 'refusal');
-  // vLLM, SGLang, llama.cpp and DeepSeek use `reasoning_content`; newer vLLM and OpenRouter use `reasoning`; OpenAI only counts the tokens.
+  // vLLM, SGLang, llama.cpp and DeepSeek use `reasoning_content`. Newer vLLM and OpenRouter use `reasoning`. OpenAI only counts the tokens.
   const thought = isText(field(message, 'reasoning_content')) || isText(field(message, 'reasoning'));
   if (!Array.isArray(content)) return { text: content, refusal, thought };
   const parts: readonly unknown[] = content;
@@ -188,7 +188,7 @@ export function isAlive(reply: Reply): reply is TextReply | (Problem & { readonl
   return reply.kind === 'text' || reply.problem === 'truncated';
 }
 
-/** Other names that a judge may report besides the requested one: a list of them, or true for any. */
+/** Other names that a judge may report in addition to the requested one: a list of them, or true for any. */
 export type ModelAlias = boolean | readonly string[];
 
 /**

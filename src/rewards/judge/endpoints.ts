@@ -25,7 +25,7 @@ export interface JudgeAddress {
   readonly token: string | null;
 }
 
-/** Names that a judge may report besides the requested one. See `checkModel`. */
+/** Names that a judge may report in addition to the requested one. See `checkModel`. */
 export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1)).min(1)]).default(false);
 
 /**

@@ -34,7 +34,7 @@ const commas: readonly string[] = [',', '\uff0c'];
 
 /** Stops reading. Everything complete until then stays. */
 class Broken extends Error {}
-/** One error for all: nobody reads its stack, which costs more to create than a reply to read. */
+/** One error for all: no one reads its stack, which costs more to create than a reply to read. */
 const broken = new Broken();
 
 /** Reads the object that opens at `text[start]` (a `{`). Never throws. */

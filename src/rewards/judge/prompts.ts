@@ -1,5 +1,5 @@
 /**
- * The judge's questions. The criteria are those of VIEScore (Ku et al., 2024; two scores for semantic consistency, two for perceptual
+ * The judge's questions. The criteria are those of VIEScore (Ku et al., 2024. Two scores for semantic consistency, two for perceptual
  * quality) and of EARL's ground score (agreement with the labeled edit). The wording is editrl's own, so scores are not comparable with
  * published ones. Texts begin with their constant part and end with the instruction, and images come from the most to the least shared: a
  * server with a prefix cache then computes a group's common part once.

@@ -63,7 +63,7 @@ export interface JudgeNames {
   readonly allow: AllowAlias;
   /** The environment variable with its key. */
   readonly key: string;
-  /** The advice if nobody answers. */
+  /** The advice if no one answers. */
   readonly start: string;
 }
 

@@ -33,9 +33,9 @@ export interface Question {
 }
 
 /**
- * `consistency`: source and edited; `quality`: one image; `ground`: truth and prediction; `alignment`: source and edited, with a request in
- * place of an instruction; `sign`: the same for a sign, whose word the request quotes, without the source if there is none; `digit`: source
- * and edited, and the probabilities of one digit; `pair`: the source and two edits; `answer`: no image, but a question, a reference and an
+ * `consistency`: source and edited. `quality`: one image. `ground`: truth and prediction. `alignment`: source and edited, with a request in
+ * place of an instruction. `sign`: the same for a sign, whose word the request quotes, without the source if there is none. `digit`: source
+ * and edited, and the probabilities of one digit. `pair`: the source and two edits. `answer`: no image, but a question, a reference and an
  * answer in words.
  */
 export type QuestionKind = 'consistency' | 'quality' | 'ground' | 'alignment' | 'sign' | 'digit' | 'pair' | 'answer';
@@ -197,7 +197,7 @@ export function completion(id: string, model: string, created: number, question:
 }
 
 export interface Answer {
-  /** `list`: a JSON object with a list of scores; `tag`: words, and one score in a tag. */
+  /** `list`: a JSON object with a list of scores. `tag`: words, and one score in a tag. */
   readonly form: 'list' | 'tag';
   /** As many as the question asks for, each from 0 to 10. Empty if the answer is `reasoning` alone. */
   readonly scores: readonly number[];

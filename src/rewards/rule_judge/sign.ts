@@ -71,7 +71,7 @@ function strip(
 /**
  * Scores a sign. The colors are those of the source's strip if there is a source, which the sign then has to keep, else its own. A word
  * with one right letter of three gets 1, with two 4: half of a word is no word. Raises Refusal for requests that no sign can fulfill.
- * @param source at the size at which it was drawn, like `edited`; null if only the sign was sent
+ * @param source at the size at which it was drawn, like `edited`. Null if only the sign was sent
  */
 export function scoreSign(source: RgbImage | null, request: string, edited: RgbImage): SignScore {
   const word = wordOf(request, edited);
@@ -145,9 +145,9 @@ export interface SignReading {
   readonly geometry: SignGeometry;
   /** Rows above the strip. */
   readonly rows: number;
-  /** Between paper (0) and ink (1); axes [rows, width]. */
+  /** Between paper (0) and ink (1). Axes [rows, width]. */
   readonly ink: Float32Array;
-  /** How far a pixel is from every mixture of the two colors, in levels of 0 to 255 (Euclidean); axes [rows, width]. */
+  /** How far a pixel is from every mixture of the two colors, in levels of 0 to 255 (Euclidean). Axes [rows, width]. */
   readonly off: Float32Array;
 }
 
@@ -183,7 +183,7 @@ interface Slot {
   readonly first: number;
   /** Columns. */
   readonly span: number;
-  /** Coverage by the requested letter; axes [rows, span]. */
+  /** Coverage by the requested letter. Axes [rows, span]. */
   readonly wanted: Template;
   readonly rivals: readonly { readonly template: Template; readonly alike: number }[];
 }
@@ -230,7 +230,7 @@ interface Expected {
   readonly width: number;
   readonly rows: number;
   readonly slots: readonly Slot[];
-  /** Coverage by the whole word; axes [rows, width]. */
+  /** Coverage by the whole word. Axes [rows, width]. */
   readonly drawn: Float32Array;
 }
 

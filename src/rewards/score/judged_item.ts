@@ -18,7 +18,7 @@ export interface JudgedItem {
 /**
  * Applies the rules that need no judge: returns an outcome if they decide, else the prepared item. An edited image of a shape that no judge
  * accepts (200:1 or longer) is the answer's fault and counts as undecodable. A source or labeled result of such a shape is the dataset's
- * fault and leaves the item unscored. Images that are only small are enlarged. `truthFor` names the reward that compares with the labelled
+ * fault and leaves the item unscored. Images that are only small are enlarged. `truthFor` names the reward that compares with the labeled
  * result, or is null. Raises DataError for an item that lacks an image it needs.
  */
 export function prepareItem(item: JudgeItem, truthFor: string | null): JudgedItem | Outcome {

@@ -10,7 +10,7 @@ export interface TermOutcome {
 }
 
 /**
- * The weighted sum of the terms' normalised values, itself in [0, 1]. One unscored term makes the sum unscored, with its reason. A term
+ * The weighted sum of the terms' normalized values, itself in [0, 1]. One unscored term makes the sum unscored, with its reason. A term
  * that is zero by rule contributes 0, and if all are, so is the sum. The parts are those of all terms, and `<term>/normalised` of each that
  * has a number.
  */

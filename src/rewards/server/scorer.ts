@@ -90,7 +90,7 @@ export class ItemScorer {
 
   /**
    * Replies in the order of the items. Never rejects, whatever an item contains and whatever a term does. Only one item of a request at a
-   * time waits for room, so that nobody waits for all the items of a large request.
+   * time waits for room, so that no one waits for all the items of a large request.
    */
   score(items: readonly RequestItem[], signal: AbortSignal): Promise<ReplyItem[]> {
     const inTurn = pLimit(1);
@@ -111,7 +111,7 @@ export class ItemScorer {
   }
 
   /**
-   * All images of an item at once: an item that held some and waited for the others would block everybody. Small items wait for neither
+   * All images of an item at once: an item that held some and waited for the others would block everyone. Small items wait for neither
    * room nor a turn to decode: all that have a slot take half as much memory as the large items may, and little time.
    */
   async #whenThereIsRoom(item: RequestItem, signal: AbortSignal, onRoom: () => void): Promise<ReplyItem> {
@@ -182,7 +182,7 @@ export class ItemScorer {
     };
   }
 
-  /** The reward's outcome, or a timeout: a term that ignores its signal blocks nobody. */
+  /** The reward's outcome, or a timeout: a term that ignores its signal blocks no one. */
   #bounded(item: JudgeItem, deadline: Deadline, signal: AbortSignal): Promise<CombinedOutcome> {
     const late = new Promise<CombinedOutcome>((resolve) => {
       deadline.onOver(() =>

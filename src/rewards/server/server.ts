@@ -19,7 +19,7 @@ export interface RewardServerOptions {
   readonly host: string;
   /** 0 takes a free port. */
   readonly port: number;
-  /** Null only if nobody but the programs of this machine can connect. */
+  /** Null only if no one but the programs of this machine can connect. */
   readonly token: string | null;
   readonly reward: ServedReward;
   readonly limits?: Partial<ServerLimits>;

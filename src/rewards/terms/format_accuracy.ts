@@ -73,7 +73,7 @@ const actionReaders = {
 } satisfies Record<string, (answer: string) => ReadonlySet<string>>;
 type ActionReader = keyof typeof actionReaders;
 
-/** The actions of an answer, without its tags; labels are not compared. */
+/** The actions of an answer, without its tags. Labels are not compared. */
 export function actionsOf(answer: string, reader: ActionReader): ReadonlySet<string> {
   return actionReaders[reader](answer);
 }
@@ -85,7 +85,7 @@ export function largeActions(label: string): string[] {
   );
 }
 
-/** |A ∩ B| / |A ∪ B|, in [0, 1]; 0 for two empty sets. */
+/** |A ∩ B| / |A ∪ B|, in [0, 1]. 0 for two empty sets. */
 export function intersectionOverUnion(a: ReadonlySet<string>, b: ReadonlySet<string>): number {
   const shared = [...a].filter((one) => b.has(one)).length;
   const all = a.size + b.size - shared;

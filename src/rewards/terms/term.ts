@@ -26,7 +26,7 @@ export interface ServerLimits {
 
 /** The records of a run, for scoring its episodes again. */
 export interface TermRecords {
-  /** Asks nobody: an answer that is not recorded is unscored, no server is waited for, and no key is needed. */
+  /** Asks no one: an answer that is not recorded is unscored, no server is waited for, and no key is needed. */
   readonly offline: boolean;
   /** A reward server's reply, if a usable one is recorded. */
   reply(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined;
@@ -76,7 +76,7 @@ export interface TermServices {
 export interface Term extends Reward {
   /**
    * Waits until the term's own server can be asked. Absent if it has none, or has already waited. Callers that mean to ask call it before
-   * anything is scored. Raises EndpointError as `waitUntilReady` does.
+   * anything is scored. Raises the EndpointErrors of `waitUntilReady`.
    */
   readonly untilReady?: (options: WaitOptions) => Promise<void>;
   /** Whether the term's own server answers now. Checked while too many episodes are unscored. Absent if it has none. */

@@ -10,7 +10,7 @@ import { address } from './source.js';
 
 const PAGE = 24;
 
-/** Query parameters besides the iteration. */
+/** Query parameters in addition to the iteration. */
 const FIELDS = ['outcome', 'words', 'order'] as const;
 type Field = (typeof FIELDS)[number];
 

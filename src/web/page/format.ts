@@ -100,7 +100,7 @@ export function showAgo(moment: number | null, now: number): string {
   return moment === null ? '–' : `${showDuration((now - moment) / 1000)} ago`;
 }
 
-/** The name in a run's id, `FOLDER/NAME`; names contain no characters that need escaping in addresses. */
+/** The name in a run's id, `FOLDER/NAME`. Names contain no characters that need escaping in addresses. */
 export function nameOfId(id: string): string {
   return id.slice(id.indexOf('/') + 1);
 }

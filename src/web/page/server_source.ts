@@ -143,19 +143,19 @@ export async function getJson<T>(path: string, signal: AbortSignal): Promise<T> 
   return (await checkedReply(reply)).json() as Promise<T>;
 }
 
-/** Requests an action. Raises as `getJson` does. */
+/** Requests an action. Raises the errors of `getJson`. */
 export async function postJson<T>(path: string, body: unknown): Promise<T> {
   const reply = await fetchReply(path, { method: 'POST', headers: headers(), body: JSON.stringify(body) });
   return (await checkedReply(reply)).json() as Promise<T>;
 }
 
-/** Downloads a file and returns an object URL, because neither an `<img>` nor a link can send the token. Raises as `getJson` does. */
+/** Downloads a file and returns an object URL, because neither an `<img>` nor a link can send the token. Raises the errors of `getJson`. */
 export async function getFileUrl(path: string, signal: AbortSignal): Promise<string> {
   const reply = await checkedReply(await fetchReply(path, { headers: headers(), signal }));
   return URL.createObjectURL(await reply.blob());
 }
 
-/** Calls back when a stream opens and for each of its events until it ends. Raises as `getJson` does. */
+/** Calls back when a stream opens and for each of its events until it ends. Raises the errors of `getJson`. */
 export async function listen<E>(
   path: string,
   query: Query,

@@ -23,7 +23,7 @@ export interface Source {
   ask<T>(address: string, signal: AbortSignal): Promise<T>;
   /** The address of an inlined image for an `<img>`. Null if the image has to be requested. */
   inlined(address: string): string | null;
-  /** Loads an image that is not inlined. Raises as `ask` does. */
+  /** Loads an image that is not inlined. Raises the errors of `ask`. */
   image(address: string, signal: AbortSignal): Promise<string>;
   /** Calls back when data has changed, with the ids of the affected runs or null for all. Returns a function that stops it. */
   onChange(callback: (ids: readonly string[] | null) => void): () => void;

@@ -227,7 +227,7 @@ export function readEmbedder(json: Json, where: string): EmbedderConfig {
   return read(json, where, families);
 }
 
-/** Reads the vision half of a config.json, from a whole model or a vision model. Raises as `readEmbedder`. */
+/** Reads the vision half of a config.json, from a whole model or a vision model. Raises the errors of `readEmbedder`. */
 export function readImageEncoder(json: Json, where: string): ImageEncoderConfig {
   return read<ImageEncoderConfig>(json, where, { ...families, ...alone });
 }

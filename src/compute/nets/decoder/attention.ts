@@ -293,7 +293,7 @@ function logSumExp({ scores, weights }: { readonly scores: Value; readonly weigh
 }
 
 /**
- * The keys and values of an answer besides the shared prompt: groups of transposed keys [P * K * G, D, T], values and a
+ * The keys and values of an answer in addition to the shared prompt: groups of transposed keys [P * K * G, D, T], values and a
  * mask.
  */
 export interface AnswerContext {

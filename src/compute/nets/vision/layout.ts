@@ -1,7 +1,7 @@
 /**
  * Where patches lie in the encoder's arrays. Patches attend to each other within one time step, and in most blocks of Qwen2.5-VL within a window of
- * it. So a batch is [frames, windows, slots]: each time step of each picture is a frame with a fixed number of windows, each window has a fixed
- * number of slots, and slots that a smaller picture leaves unused are masked. The squares that become one token lie together within a window.
+ * it. So a batch is [frames, windows, slots]: each time step of each image is a frame with a fixed number of windows, each window has a fixed
+ * number of slots, and slots that a smaller image leaves unused are masked. The squares that become one token lie together within a window.
  */
 import { type RotarySettings, rotationOf } from '../decoder/rope.js';
 import type { PatchSizes, VisionConfig } from './config.js';
@@ -16,7 +16,7 @@ export interface PatchGrid {
   readonly columns: number;
 }
 
-/** The facts about an image or a clip that the network needs besides its pixels. */
+/** The facts about an image or a clip that the network needs in addition to its pixels. */
 export interface PlacedImage {
   readonly kind: 'image' | 'video';
   readonly grid: PatchGrid;

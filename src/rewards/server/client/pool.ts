@@ -259,7 +259,7 @@ export class RewardPool implements Term {
     );
   }
 
-  /** Identifies the servers' settings. Raises as `ready` does. */
+  /** Identifies the servers' settings. Raises the errors of `ready`. */
   async #check(
     { maxWaitMs, judge }: { readonly maxWaitMs: number; readonly judge: boolean },
     signal?: AbortSignal,

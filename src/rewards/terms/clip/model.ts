@@ -60,7 +60,7 @@ interface Described {
   readonly steps: Preprocessing;
 }
 
-/** Reads the description of a model, whose weights may be elsewhere. Raises as `EmbeddingModel.open` does for it. */
+/** Reads the description of a model, whose weights may be elsewhere. Raises the errors of `EmbeddingModel.open` for it. */
 export function describeEmbeddingModel(folder: string): Described {
   const found = { reader: textReader(folder), steps: readPreprocessing(folder) };
   requireSide(found.steps, describeEmbedder(folder), folder);

@@ -142,7 +142,7 @@ export function requireSide(
   );
 }
 
-/** The resized image's size; the longer edge is rounded down. */
+/** The resized image's size. The longer edge is rounded down. */
 function resizedSize({ width, height }: Size, resize: Preprocessing['resize']): Size {
   if (resize === null) return { width, height };
   if ('width' in resize) return resize;
@@ -156,7 +156,7 @@ function centre(length: number, crop: number): { from: number; length: number; a
   return { from: Math.max(from, 0), length: Math.min(length, crop), at: Math.max(-from, 0) };
 }
 
-/** Resizes and crops; levels from 0 to 255. */
+/** Resizes and crops. Levels from 0 to 255. */
 export function cropToModel(image: RgbImage, { resize, filter, crop }: Preprocessing): RgbImage {
   const resized = resizedSize(image, resize);
   const x = centre(resized.width, crop.width);

@@ -160,7 +160,7 @@ function halvesOf(merge: Merge): readonly string[] {
   return typeof merge === 'string' ? merge.split(' ') : Array.isArray(merge) ? merge : [];
 }
 
-/** The settings of tokenizer_config.json, besides the names of tokens. */
+/** The settings of tokenizer_config.json, in addition to the names of tokens. */
 const settingsForm = z.object({
   /** A huge number if the model has no such limit of its own. */
   model_max_length: z.number().positive().nullish(),

@@ -39,7 +39,7 @@ function isFile(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
 }
 
-/** Imports with a literal name in a text; none if it does not parse. */
+/** Imports with a literal name in a text. None if it does not parse. */
 function importsOf(text: string): string[] {
   try {
     return parse(text)[0].flatMap(({ n }) => n ?? []);

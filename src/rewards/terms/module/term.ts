@@ -63,7 +63,7 @@ export async function importModule({ module: file, settings, timeout_s }: Module
 
 /**
  * Imports a module, calls its create() and scores items in a process of its own. The term that it returns has the outcomes of these items.
- * Raises ConfigError as `openModule` does.
+ * Raises the ConfigErrors of `openModule`.
  */
 export async function openModuleApart(settings: ModuleSettings, items: readonly JudgeItem[]): Promise<Term> {
   const { needs, results } = await tryModule(settings, items);

@@ -18,7 +18,7 @@ export function enlargement(width: number, height: number): number {
   return Math.min(MAX_ENLARGEMENT, Math.max(1, Math.ceil(wantedSide / long)));
 }
 
-/** Eight-bit grey, rows from the top. */
+/** Eight-bit gray, rows from the top. */
 export interface GreyImage {
   readonly width: number;
   readonly height: number;

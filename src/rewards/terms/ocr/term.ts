@@ -59,12 +59,12 @@ function unscored(item: JudgeItem, reason: 'aborted' | 'server_error', detail: s
   return { kind: 'unscored', reason, detail: `${item.key}: ${detail}`, parts: {} };
 }
 
-/** The term `ocr`. Raises ConfigError and EngineError as `borrowEngine` does. */
+/** The term `ocr`. Raises ConfigError and the EngineErrors of `borrowEngine`. */
 export function ocrTerm(settings: OcrSettings): Promise<Term> {
   return readingTerm('ocr', settings, scoreText);
 }
 
-/** The term `ocr_confidence`. Raises ConfigError and EngineError as `borrowEngine` does. */
+/** The term `ocr_confidence`. Raises ConfigError and the EngineErrors of `borrowEngine`. */
 export function ocrConfidenceTerm(settings: OcrSettings): Promise<Term> {
   return readingTerm('ocr_confidence', settings, scoreConfidence);
 }

@@ -16,7 +16,7 @@ export interface TesseractOptions {
   readonly workers: number;
   /** The time limit of one image, after which its thread counts as stuck, in milliseconds. */
   readonly readTimeoutMs?: number;
-  /** Starts a thread; default: one of tesseract.js. */
+  /** Starts a thread. Default: one of tesseract.js. */
   readonly start?: (languages: readonly LanguageData[]) => Promise<ReadingThread>;
 }
 

@@ -70,7 +70,7 @@ export async function meet(
   };
 }
 
-/** The parts from an answer's decided meetings, besides its win rate. Needs at least one meeting. */
+/** The parts from an answer's decided meetings, in addition to its win rate. Needs at least one meeting. */
 export function partsOf(meetings: readonly Meeting[]): ScoreParts {
   const mean = (of: (meeting: Meeting) => number): number =>
     meetings.reduce((sum, meeting) => sum + of(meeting), 0) / meetings.length;

@@ -2,7 +2,7 @@
 import type { RandomStream } from '../../../core/random.js';
 import type { Game } from './bradley_terry.js';
 
-/** The number of rounds. `all`: everybody against everybody. */
+/** The number of rounds. `all`: everyone against everyone. */
 export type Rounds = number | 'all' | null;
 
 export interface Played<R> {
@@ -14,7 +14,7 @@ export interface Played<R> {
 
 /** Rounds for this many players. A setting of null means as many as distinguish them. */
 export function roundsOf(players: number, rounds: Rounds): number {
-  // After this many rounds everybody has met everybody. If the number is odd, one player sits out each time.
+  // After this many rounds everyone has met everyone. If the number is odd, one player sits out each time.
   const most = Math.max(0, players - 1 + (players % 2));
   return rounds === 'all' ? most : Math.min(rounds ?? usualRounds(players), most);
 }
@@ -117,7 +117,7 @@ export function pairRound({ points, places, satOut, haveMet }: Round): Pairing[]
   return [...best];
 }
 
-/** Everybody against everybody. */
+/** Everyone against everyone. */
 export function allPairings(players: number): Pairing[] {
   const pairings: Pairing[] = [];
   for (let first = 0; first < players; first++) {

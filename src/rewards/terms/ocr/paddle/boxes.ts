@@ -14,7 +14,7 @@ export interface Box {
 export interface ProbabilityMap {
   readonly width: number;
   readonly height: number;
-  /** Probability that a pixel is in the kernel of a text region; axes [height, width]. */
+  /** Probability that a pixel is in the kernel of a text region. Axes [height, width]. */
   readonly data: Float32Array;
 }
 
