@@ -36,7 +36,7 @@ const LORA = { rank: 3, alpha: 5, targets: 'all-linear' } as const;
 const program = `
 import sys, torch
 from PIL import Image
-from diffusers import Flux2KleinPipeline, FluxKontextPipeline, QwenImageEditPlusPipeline, QwenImageTransformer2DModel
+from diffusers import Flux2KleinPipeline, Flux2Transformer2DModel, FluxKontextPipeline, QwenImageEditPlusPipeline, QwenImageTransformer2DModel
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
@@ -70,6 +70,15 @@ elif kind == 'klein':
             width=image.width, output_type='latent', callback_on_step_end=keep,
         )
         return steps[-1]
+elif kind == 'flux2':
+    transformer = Flux2Transformer2DModel.from_pretrained(folder)
+    pipe = Flux2KleinPipeline(transformer=transformer, vae=None, scheduler=None, text_encoder=None, tokenizer=None)
+    size = torch.zeros(1, 1, 2, 3)
+    ids = torch.cat((pipe._prepare_latent_ids(size), pipe._prepare_image_ids([size])), 1)
+    draw = lambda: transformer(
+        hidden_states=torch.cat((given['x'], given['source']))[None], encoder_hidden_states=given['text'][None],
+        timestep=torch.tensor([0.75]), img_ids=ids, txt_ids=pipe._prepare_text_ids(given['text'][None]), return_dict=False,
+    )[0][0, : len(given['x'])]
 else:
     transformer = QwenImageTransformer2DModel.from_pretrained(folder)
     pipe = QwenImageEditPlusPipeline(transformer=transformer, vae=None, scheduler=None, text_encoder=None, tokenizer=None, processor=None)
@@ -99,7 +108,7 @@ const random = (name: string, shape: readonly number[]): FloatTensor => {
 
 /** What diffusers draws without an adapter and with it. */
 function drawn(
-  kind: 'kontext' | 'klein' | 'qwen',
+  kind: 'kontext' | 'klein' | 'flux2' | 'qwen',
   folder: string,
   lora: string,
   inputs: Readonly<Record<string, FloatTensor>>,
@@ -191,14 +200,20 @@ describe.skipIf(missing !== null).each([
   });
 });
 
-describe.skipIf(missing !== null)(`Qwen-Image-Edit-2511 in diffusers${why}`, () => {
-  const transformer = join(fixtures, 'several_edit');
-  const inputs = { x: random('x', [6, 16]), source: random('source', [6, 16]), text: random('text', [9, 12]) };
+describe.skipIf(missing !== null).each([
+  ['Qwen-Image-Edit-2511', 'qwen', join(fixtures, 'several_edit'), 16, 12],
+  ['FLUX.2', 'flux2', join(fixtures, 'klein', 'transformer'), 12, 24],
+] as const)(`the transformer of %s in diffusers${why}`, (_name, kind, transformer, width, textWidth) => {
+  const inputs = {
+    x: random('x', [6, width]),
+    source: random('source', [6, width]),
+    text: random('text', [9, textWidth]),
+  };
 
   async function velocity(model: string): Promise<Float32Array> {
     const { config, weights } = openFlowModel(model);
     const sampler = new FlowSampler({ config, batch: 1, session: cpu });
-    const kept = { shown: inputs.source.data, painted: new Float32Array(96).fill(1) };
+    const kept = { shown: inputs.source.data, painted: new Float32Array(6 * width).fill(1) };
     const nothing = { pooled: null, imageFeatures: null, context: new Float32Array(0) };
     const condition = { rows: 2, columns: 3, text: inputs.text.data, kept, ...nothing };
     const [found] = await sampler.velocities([{ condition, sigma: 0.75, x: inputs.x.data }], null, weights);
@@ -208,7 +223,7 @@ describe.skipIf(missing !== null)(`Qwen-Image-Edit-2511 in diffusers${why}`, () 
 
   it('has the same velocity with an exported LoRA', async () => {
     const checkpoint = await loraCheckpoint(newFolder(), transformer, LORA);
-    const { plain, adapted } = drawn('qwen', transformer, exported(checkpoint), inputs);
+    const { plain, adapted } = drawn(kind, transformer, exported(checkpoint), inputs);
     expect(worst(await velocity(transformer), plain)).toBeLessThan(1e-5);
     expect(worst(adapted, plain)).toBeGreaterThan(0.1);
     expect(worst(await velocity(checkpoint), adapted)).toBeLessThan(1e-4);
@@ -222,7 +237,7 @@ describe.skipIf(missing !== null)(`Qwen-Image-Edit-2511 in diffusers${why}`, () 
     const policy = new FlowPolicy({ model, optimizer: settings, guidance: null, session: cpu, keepReference: false });
     const checkpoint = writeCheckpoint(newFolder(), await policy.files());
     await policy.dispose();
-    const { plain } = drawn('qwen', exported(checkpoint, exportFiles), 'none', inputs);
+    const { plain } = drawn(kind, exported(checkpoint, exportFiles), 'none', inputs);
     expect(worst(await velocity(checkpoint), plain)).toBeLessThan(1e-5);
     expect(worst(await velocity(transformer), plain)).toBeGreaterThan(0.01);
   });
