@@ -39,7 +39,7 @@ export const exportVerb: Action = {
       .option('format', {
         choices: ['adapter', 'merged'] as const,
         describe:
-          'adapter: only the adapter, for peft or diffusers. merged: the whole model, for transformers (default: adapter if the run trains one)',
+          'adapter: only the adapter, for peft or diffusers. merged: the whole model, for transformers or diffusers (default: adapter if the run trains one)',
       })
       .option('dtype', {
         choices: ['float32', 'bfloat16', 'float16'] as const,

@@ -29,7 +29,7 @@ import {
 } from '../files.js';
 import type { DecoderConfig, Trait } from '../../compute/nets/decoder/config.js';
 import { storedNames } from '../networks/decoder.js';
-import { hasOwnSettings } from '../../compute/nets/flow/config.js';
+import { flowClasses, hasOwnSettings } from '../../compute/nets/flow/config.js';
 import { loraScale, type LoraSettings } from '../../compute/nets/lora.js';
 import { DIFFUSERS_LORA_FILE, diffusersMetadata, inDiffusers } from './diffusers_lora.js';
 import {
@@ -214,14 +214,21 @@ function summed(chain: readonly ChainedLora[]): Pick<ChainedLora, 'lora' | 'laye
 }
 
 /**
- * Writes the whole model of a checkpoint into a folder, tensor by tensor, with an adapter merged into its base. Raises CheckpointError when it is not
- * a language model, when the base is not the one that the adapter was trained on, and when a number is too large for the number format.
+ * Writes the whole model of a checkpoint into a folder, tensor by tensor, with adapters merged into their base. Raises CheckpointError when it is
+ * neither a language model nor a transformer of diffusers, when the base is not the one that an adapter was trained on, and when a number is too large
+ * for the number format.
  */
 export function exportMerged(
   checkpoint: string,
   folder: string,
   { dtype, shardBytes = SHARD_BYTES }: { readonly dtype: ExportedDtype; readonly shardBytes?: number },
 ): void {
+  const described = JSON.parse(descriptionOf(checkpoint)) as Readonly<Record<string, unknown>>;
+  if (flowClasses.includes(String(described['_class_name']))) {
+    writeFileSync(join(folder, CONFIG_FILE), `${JSON.stringify(withDropout(described, checkpoint), null, 2)}\n`);
+    writeShards(folder, tensorsOfFlow(checkpoint), exportedDtypes[dtype], shardBytes, OF_DIFFUSERS);
+    return;
+  }
   const config = exportedConfig(checkpoint, dtype);
   const tensors = tensorsOfModel(checkpoint);
   writeFileSync(join(folder, CONFIG_FILE), `${JSON.stringify(config, null, 2)}\n`);
@@ -230,7 +237,7 @@ export function exportMerged(
   const generation = [rootOf(checkpoint), checkpoint].map((from) => join(from, GENERATION_FILE)).find(existsSync);
   if (generation !== undefined) copyFileSync(generation, join(folder, GENERATION_FILE));
   completeTokenizerConfig(folder, [folder, checkpoint]);
-  writeShards(folder, tensors, exportedDtypes[dtype], shardBytes);
+  writeShards(folder, tensors, exportedDtypes[dtype], shardBytes, OF_TRANSFORMERS);
 }
 
 /** A tensor that is only read when it is written. */
@@ -269,6 +276,35 @@ function tensorsOfModel(folder: string): Map<string, LazyTensor> {
     tensors.set(name, { shape, read: readMerged });
   }
   return tensors;
+}
+
+/** All tensors of a flow transformer, with a chain of LoRAs merged. Layers have the same names in all files. */
+function tensorsOfFlow(folder: string): Map<string, LazyTensor> {
+  const tensors = tensorsOfModel(rootOf(folder));
+  const chain = holdsAdapter(folder) ? loraChain(folder) : [];
+  for (const { folder: from, lora, layers } of chain.reverse()) {
+    rejectOtherBase(from, recordedBase(from), digestOfWeights(baseOf(from)));
+    const adapter = { rank: lora.rank, scale: loraScale(lora), layers: new Set(layers.keys()) };
+    for (const [layer, { a, b }] of layers) {
+      const name = `${layer}.weight`;
+      const { shape, read } = must(tensors.get(name), name);
+      const matrices = new Map([[`${layer}.lora_A.weight`, a] as const, [`${layer}.lora_B.weight`, b] as const]);
+      const readMerged = (): FloatTensor => {
+        const tensor = read();
+        mergeLayer(adapter, layer, tensor, matrices);
+        return tensor;
+      };
+      tensors.set(name, { shape, read: readMerged });
+    }
+  }
+  return tensors;
+}
+
+/** A transformer's config.json, with the share of images without words that its adapter's file records. */
+function withDropout(config: Readonly<Record<string, unknown>>, folder: string): object {
+  const { metadata } = holdsAdapter(folder) ? readSafetensorsIndex(adapterFile(folder)) : { metadata: {} };
+  const recorded = (metadata as Readonly<Record<string, string | undefined>>)['condition_dropout'];
+  return recorded === undefined ? config : { ...config, condition_dropout: Number(recorded) };
 }
 
 /** The model's config.json in Hugging Face's format. */
@@ -341,12 +377,25 @@ function copyTokenizer(checkpoint: string, folder: string): void {
   for (const name of names) copyFileSync(join(checkpoint, name), join(folder, name));
 }
 
-/** Writes tensors into one file, or into several of at most SHARD_BYTES with an index. */
+/** Names of weights without their ending, and of the index of several files. */
+interface ShardNames {
+  readonly weights: string;
+  readonly index: string;
+}
+
+const OF_TRANSFORMERS: ShardNames = { weights: 'model', index: INDEX_FILE };
+const OF_DIFFUSERS: ShardNames = {
+  weights: 'diffusion_pytorch_model',
+  index: 'diffusion_pytorch_model.safetensors.index.json',
+};
+
+/** Writes tensors into one file, or into several of at most `shardBytes` with an index. */
 function writeShards(
   folder: string,
   tensors: ReadonlyMap<string, LazyTensor>,
   dtype: WrittenDtype,
   shardBytes: number,
+  names: ShardNames,
 ): void {
   const shards = [new Map<string, LazyTensor>()];
   let [filled, total] = [0, 0];
@@ -362,12 +411,12 @@ function writeShards(
   }
   const padded = (number: number): string => String(number).padStart(5, '0');
   const nameOf = (shard: number): string =>
-    shards.length === 1 ? 'model.safetensors' : `model-${padded(shard + 1)}-of-${padded(shards.length)}.safetensors`;
+    `${names.weights}${shards.length === 1 ? '' : `-${padded(shard + 1)}-of-${padded(shards.length)}`}.safetensors`;
   shards.forEach((shard, index) => writeShard(join(folder, nameOf(index)), shard, dtype));
   if (shards.length === 1) return;
   const weightMap = shards.flatMap((shard, index) => [...shard.keys()].map((name) => [name, nameOf(index)] as const));
   const index = { metadata: { total_size: total }, weight_map: Object.fromEntries(weightMap) };
-  writeFileSync(join(folder, INDEX_FILE), `${JSON.stringify(index, null, 2)}\n`);
+  writeFileSync(join(folder, names.index), `${JSON.stringify(index, null, 2)}\n`);
 }
 
 function writeShard(path: string, tensors: ReadonlyMap<string, LazyTensor>, dtype: WrittenDtype): void {

@@ -18,8 +18,8 @@ export async function checkSources(settings: ImageEditorSettings, parts: Checked
     ...data.validation.map((source) => [source, Math.min(source.length, prompts)] as const),
   ]);
   requireSources(rowsUsed, limitOf(settings, parts));
-  // Images are scaled to fit otherwise.
-  if (settings.policy.max_pixels === null) await requireSizes(rowsUsed, parts);
+  // Other images are scaled to fit, and scenes of the tiny world are whole tokens.
+  if (settings.policy.max_pixels === null && settings.data.tiny === null) await requireSizes(rowsUsed, parts);
 }
 
 /** Most source images of a row. */

@@ -230,7 +230,7 @@ export function loaderOf({ format, config, adapter }: Files): Loader {
     const ofTransformers = { of: 'transformers', name: autoClass(config ?? {}) } as const;
     return { library: 'peft', model: adapter['task_type'] === 'CAUSAL_LM' ? ofTransformers : null };
   }
-  if (format === 'merged') {
+  if (format === 'merged' && ofDiffusers === null) {
     return { library: 'transformers', model: { of: 'transformers', name: autoClass(config ?? {}) } };
   }
   return ofDiffusers === null || hasOwnSettings(config ?? {}) ? alone : { library: 'diffusers', model: ofDiffusers };

@@ -218,6 +218,12 @@ describe('the library that loads files', () => {
       'QwenImageTransformer2DModel',
     ],
     [
+      'a flow transformer with merged LoRA',
+      { format: 'merged', config: flow, adapter: null },
+      'diffusers',
+      'QwenImageTransformer2DModel',
+    ],
+    [
       'a flow transformer with an IP-Adapter',
       { format: 'checkpoint', config: { ...flow, ip_adapter: {} }, adapter: null },
       'editrl',

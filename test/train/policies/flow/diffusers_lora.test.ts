@@ -3,7 +3,7 @@ import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } f
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { encodeSafetensors, readSafetensors, readSafetensorsIndex } from '../../../../src/core/safetensors.js';
-import { exportAdapter } from '../../../../src/models/adapters/export.js';
+import { exportAdapter, exportMerged } from '../../../../src/models/adapters/export.js';
 import { checkFlowModel, openFlowModel } from '../../../../src/train/policies/flow/load.js';
 import { testFolders } from '../../../support/folder.js';
 import { loraCheckpoint } from './lora_checkpoint.js';
@@ -58,6 +58,19 @@ describe('an exported LoRA', () => {
     const out = exported(checkpoint);
     const config = JSON.parse(readFileSync(join(out, 'adapter_config.json'), 'utf8')) as Record<string, unknown>;
     expect(config).toMatchObject({ base_model_name_or_path: base('flux'), r: 5, lora_alpha: 5, use_rslora: false });
+    expect(apart(out, checkpoint)).toBeLessThan(1e-6);
+    expect(apart(out, below)).toBeGreaterThan(0.1);
+  });
+
+  it('of a chain is merged into the whole model, in files of diffusers', async () => {
+    const below = await loraCheckpoint(newFolder(), base('flux'), first);
+    const checkpoint = await loraCheckpoint(newFolder(), below, second, 2);
+    const out = join(newFolder(), 'out');
+    mkdirSync(out);
+    exportMerged(checkpoint, out, { dtype: 'float32', shardBytes: 100_000 });
+    const weights = [1, 2].map((shard) => `diffusion_pytorch_model-0000${shard}-of-00002.safetensors`);
+    const index = 'diffusion_pytorch_model.safetensors.index.json';
+    expect(readdirSync(out).sort()).toEqual(['config.json', ...weights, index]);
     expect(apart(out, checkpoint)).toBeLessThan(1e-6);
     expect(apart(out, below)).toBeGreaterThan(0.1);
   });

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../../src/core/random.js';
 import { encodeSafetensors, readSafetensors, type FloatTensor } from '../../../../src/core/safetensors.js';
-import { exportAdapter, exportFiles } from '../../../../src/models/adapters/export.js';
+import { exportAdapter, exportFiles, exportMerged } from '../../../../src/models/adapters/export.js';
 import { partFolder, readPipeline } from '../../../../src/models/pipeline.js';
 import { optimizer } from '../../../../src/config/schema/training.js';
 import { AutoencoderCodec } from '../../../../src/train/environments/image_codec.js';
@@ -221,12 +221,14 @@ describe.skipIf(missing !== null).each([
     return found;
   }
 
-  it('has the same velocity with an exported LoRA', async () => {
+  it('has the same velocity with an exported LoRA, and with it merged', async () => {
     const checkpoint = await loraCheckpoint(newFolder(), transformer, LORA);
     const { plain, adapted } = drawn(kind, transformer, exported(checkpoint), inputs);
     expect(worst(await velocity(transformer), plain)).toBeLessThan(1e-5);
     expect(worst(adapted, plain)).toBeGreaterThan(0.1);
     expect(worst(await velocity(checkpoint), adapted)).toBeLessThan(1e-4);
+    const merged = exported(checkpoint, (from, to) => exportMerged(from, to, { dtype: 'float32' }));
+    expect(worst(await velocity(checkpoint), drawn('qwen', merged, 'none', inputs).plain)).toBeLessThan(1e-5);
   });
 
   it('has the same velocity when all weights were trained and exported', async () => {
