@@ -6,7 +6,7 @@
 export interface ErrorDetails {
   /** The place: a file, the path of a config key, a URL. */
   readonly where?: string;
-  /** What to do about it, as an imperative sentence. */
+  /** Advice, as an imperative sentence. */
   readonly next?: string;
   readonly cause?: unknown;
 }

@@ -78,7 +78,7 @@ export interface LockWorld {
   readonly host: string;
   readonly pid: number;
   readonly slurmJobId: string | null;
-  /** As in LockOwner. */
+  /** See LockOwner. */
   readonly bootId?: string | null;
   readonly pidNamespace?: string | null;
   nowMs(): number;
@@ -110,7 +110,7 @@ function orNull(read: () => string): string | null {
   }
 }
 
-/** Where this process's number is unique. */
+/** The scope in which this process's id is unique. */
 export function homeOf({ host, bootId = null, pidNamespace = null }: LockWorld): ProcessHome {
   return { host, boot_id: bootId, pid_namespace: pidNamespace };
 }
@@ -290,7 +290,7 @@ function tryLink(own: string, path: string): boolean {
 /** Error codes of file systems without hard links. */
 const withoutLinks: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 
-/** As exclusive as a link. A reader of the unfinished copy finds a lock without an owner, which it may not take. */
+/** Copies exclusively, like a link. A reader of the unfinished copy sees a lock without an owner, which it must not take. */
 function tryCopy(own: string, path: string): boolean {
   try {
     copyFileSync(own, path, constants.COPYFILE_EXCL);

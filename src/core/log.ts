@@ -21,7 +21,7 @@ import { MEBIBYTE, openPlain, requirePlain } from './plain_file.js';
 /** Size of the first read of a scan. Later ones grow up to `MAX_CHUNK_BYTES`. */
 const CHUNK_BYTES = 64 * 1024;
 const MAX_CHUNK_BYTES = 4 * MEBIBYTE;
-/** How far back the last lines of a file are searched. */
+/** Number of bytes at a file's end that are searched for its last lines. */
 const MAX_TAIL_BYTES = 64 * MEBIBYTE;
 /** Bytes read at once while following a file, by default. */
 const PIECE_BYTES = 2 * MEBIBYTE;
@@ -174,7 +174,7 @@ export class LogReader {
     }
   }
 
-  /** As `scanLines`. */
+  /** See `scanLines`. */
   scan(onLine: OnLine, long?: LongLines): number {
     const lines = this.lines(0, long);
     for (;;) {
@@ -246,7 +246,7 @@ export class LogReader {
     return null;
   }
 
-  /** As `firstWith`, for the last line within the last `most` bytes. */
+  /** Like `firstWith`, for the last matching line within the last `most` bytes. */
   lastWith(mark: Buffer, most: number): Line | null {
     const { size } = this;
     const least = Math.max(0, size - most);
@@ -351,7 +351,7 @@ export class LogWriter {
       while (done < bytes.length) done += this.disk.write(file, bytes, done, bytes.length - done);
       this.#length += bytes.length;
     } catch (cause) {
-      // A full disk can take half a line. Restores what was there before.
+      // A full disk may accept half a line. Restores the previous content.
       ftruncateSync(file, offset);
       throw diskError(this.path, cause);
     }

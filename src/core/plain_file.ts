@@ -105,7 +105,7 @@ export function readPlain(path: string, most = MAX_BYTES): Buffer | null {
   }
 }
 
-/** As `readPlain`, as text. */
+/** Like `readPlain`, but returns text. */
 export function readPlainText(path: string, most = MAX_BYTES): string | null {
   return readPlain(path, most)?.toString('utf8') ?? null;
 }

@@ -121,7 +121,7 @@ function floatToBrain(bits: number): number {
   return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
 }
 
-/** The same file in one buffer, for models of at most 4 GiB. */
+/** Encodes a whole file in one buffer, for models of at most 4 GiB. */
 export function encodeSafetensors(
   tensors: ReadonlyMap<string, FloatTensor>,
   metadata: Record<string, string> = {},
@@ -201,7 +201,7 @@ function sizesIn(found: unknown): number[] | null {
 /** The format of numbers in memory. */
 export type HeldDtype = 'float32' | 'float16';
 
-/** The same by tensor name. */
+/** Chooses the format in memory by tensor name. */
 export type HeldOf = (name: string) => HeldDtype;
 
 /** All in float32. */

@@ -66,7 +66,7 @@ export class Datasets<S extends SamplerSource> {
     return new Datasets(settings, opened, await Promise.all(validation.map(open)), pathOf);
   }
 
-  /** As `open`, of datasets that are opened at once. */
+  /** Like `open`, for sources that open synchronously. */
   static of<S extends SamplerSource, N extends ListedSource>(
     settings: DatasetSettings<N>,
     open: (listed: N) => S,

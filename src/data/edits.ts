@@ -94,7 +94,7 @@ function gridOf(name: string, value: unknown, where: string): CodeGrid {
   return { height: shape[0], width: shape[1], codes: Int32Array.from(values) };
 }
 
-/** As EARL's training joins them: every text after its name. */
+/** Joins rationales like EARL's training: each name, followed by its text. */
 function rationaleOf(value: unknown, where: string): string | null {
   if (value === null || value === '') return null;
   const texts = value instanceof Map ? [...(value as ReadonlyMap<unknown, unknown>)] : null;

@@ -43,7 +43,7 @@ export async function sourceDigest(edit: ImageEdit): Promise<string> {
   return digests.length === 1 ? digests[0] : sha256(digests.join(' '));
 }
 
-/** Which columns of a row are read. */
+/** The columns that are read. */
 export interface ImageEditColumns {
   readonly source: string;
   readonly instruction: string;

@@ -17,7 +17,7 @@ export interface ComparedSample {
 /** A dataset whose samples are compared. */
 export interface ComparedSet {
   readonly name: string;
-  /** How many of its samples are compared, from the first one on. */
+  /** Number of compared samples, from the first one. */
   readonly length: number;
   /** Raises DataError for a sample that cannot be read. */
   at(index: number): ComparedSample;
@@ -25,18 +25,18 @@ export interface ComparedSet {
 
 /** The limits of the comparison. */
 export interface OverlapLimits {
-  /** The largest number of training samples, spread evenly over all. */
+  /** Maximum number of training samples, evenly spread. */
   readonly samples: number;
-  /** The largest number of training images. */
+  /** Maximum number of training images. */
   readonly images: number;
 }
 
 export interface Overlap {
   /** For each held-out set, the number of its samples that are also in the training data. */
   readonly found: readonly number[];
-  /** One of them, and its equal training sample. Null without one. */
+  /** One such sample and the equal training sample. Null if there is none. */
   readonly example: { readonly heldOut: string; readonly training: string } | null;
-  /** Of the training data. */
+  /** Numbers of compared and of all training samples. */
   readonly samples: { readonly compared: number; readonly all: number };
   /** Training images that were not compared, because there were too many. */
   readonly imagesLeft: number;

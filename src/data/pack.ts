@@ -122,7 +122,7 @@ export async function packDataset(request: PackRequest): Promise<PackReport> {
   }
 }
 
-/** Which a folder that is renamed to it replaces. */
+/** Whether a path is an empty folder. Renaming a folder to it replaces it. */
 function isEmptyFolder(path: string): boolean {
   return statSync(path).isDirectory() && readdirSync(path).length === 0;
 }

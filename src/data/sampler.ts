@@ -31,7 +31,7 @@ export interface SamplePlace {
 
 /** The place of a sample in an order. */
 export interface OrderedPlace extends SamplePlace {
-  /** How many whole epochs came before. */
+  /** Number of complete epochs before. */
   readonly epoch: number;
 }
 

@@ -118,7 +118,7 @@ class Storage {
   constructor(
     readonly dtype: Dtype,
     readonly bytes: Uint8Array,
-    /** How many elements the arrays of a file may still have. */
+    /** Number of elements that further arrays of the file may have. */
     readonly room: { elements: number },
     readonly little = true,
   ) {}

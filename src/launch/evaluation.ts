@@ -39,7 +39,7 @@ export interface EvaluationChanges {
 
 /** A checkpoint or model to evaluate. */
 export interface EvaluationSubject {
-  /** Such as `sft_s__rl_s at iteration 100`, `sft_s__rl_s with me/model`. */
+  /** A label such as `sft_s__rl_s at iteration 100`, `sft_s__rl_s with me/model`. */
   readonly label: string;
   /** Its settings name the run directory for the records. */
   readonly config: LoadedConfig & { readonly evaluation: EvaluatedWeights };

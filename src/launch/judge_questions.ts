@@ -98,7 +98,7 @@ export function checkJudgeCalls(settings: RunSettings, most: number, startsOver:
   );
 }
 
-/** As `12,000`. */
+/** Formats a count as `12,000`. */
 function shown(count: number): string {
   return count.toLocaleString('en-US');
 }

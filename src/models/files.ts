@@ -18,7 +18,7 @@ import { readTextFile } from '../core/text.js';
 export const POLICY_FILE = 'policy.safetensors';
 export const TOKENIZER_FILE = 'tokenizer.json';
 export const CONFIG_FILE = 'config.json';
-/** Of a pipeline of diffusers, whose models have folders of their own. */
+/** The description of a diffusers pipeline, whose models are in subfolders. */
 export const PIPELINE_FILE = 'model_index.json';
 export const GENERATION_FILE = 'generation_config.json';
 /** The file that a checkpoint has in place of weights that are at a training server. */
@@ -44,7 +44,7 @@ export const DIFFUSERS_FILE = 'diffusion_pytorch_model.safetensors';
 export const WEIGHT_FILES = [POLICY_FILE, 'model.safetensors', DIFFUSERS_FILE];
 /** The index that maps each tensor to its file. */
 export const INDEX_FILE = 'model.safetensors.index.json';
-/** The same, with diffusers' names. */
+/** Names of the index, including the one of diffusers. */
 export const INDEX_FILES = [INDEX_FILE, 'diffusion_pytorch_model.safetensors.index.json'];
 
 /** A pipeline's text encoder, and the folders beside it with the files that prepare its inputs. */

@@ -14,7 +14,7 @@ export interface RunReference {
   readonly config: string;
 }
 
-/** How a config names a model: a folder, or one of these. */
+/** A model in a config: a folder, or one of these references. */
 export type ModelReference = string | HubReference | RunReference;
 
 /**

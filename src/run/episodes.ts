@@ -140,7 +140,7 @@ export interface HeldOutKeyParts {
   readonly iteration: number;
   /** The validation set's name, which may contain slashes. */
   readonly set: string;
-  /** How the answer was sampled, such as `sampled` or `greedy`. */
+  /** The sampling mode, such as `sampled` or `greedy`. */
   readonly sampling: string;
   /** Index of the prompt within its set. */
   readonly prompt: number;

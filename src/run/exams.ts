@@ -19,7 +19,7 @@ import { reward as rewardSchema, type RewardSettings } from '../rewards/schema/r
 import { decidingTerms } from '../rewards/score/choice.js';
 import { leaves } from '../core/schema/walk.js';
 
-/** The results of a case. Null without a score. */
+/** The results of a case. Null for an answer without a score. */
 export interface ExamCaseRecord {
   readonly name: string;
   readonly agreement: number | null;
@@ -36,11 +36,11 @@ export interface ExamRecord {
   readonly repeats: number;
   readonly reward: {
     readonly name: string;
-    /** The name by which the judge was asked. */
+    /** The requested model name. */
     readonly asked: string;
     /** The model name in the judge's replies. */
     readonly model: string;
-    /** As in the reward section. */
+    /** The endpoint in the reward section. */
     readonly endpoint: RewardSettings['endpoint'];
     /** See `examDigest`. */
     readonly digest: string;
@@ -49,7 +49,7 @@ export interface ExamRecord {
   readonly verdict: Verdict;
   readonly judgements: {
     readonly count: number;
-    /** Of one judgement, over all its requests. */
+    /** Mean seconds of a judgement over all its requests. */
     readonly mean_seconds: number;
     readonly requests: number;
     /** Judgements without scores by reason. */

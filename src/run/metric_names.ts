@@ -1,7 +1,7 @@
 /** The names of held-out metrics. The dashboard page also uses this file. */
 
 export const MANNERS = ['sampled', 'greedy'] as const;
-/** How answers were sampled. */
+/** The sampling mode of answers. */
 export type Manner = (typeof MANNERS)[number];
 
 /** A statistic over held-out answers. */

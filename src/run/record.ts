@@ -68,7 +68,7 @@ export interface RunAttempt {
   readonly versions: Readonly<Record<string, string>>;
   /** Hash over the contents of the config's sources. */
   readonly import_hash: string;
-  /** Result settings that `--allow-changes` changed at this attempt. */
+  /** Result-affecting settings that this attempt changed with `--allow-changes`. */
   readonly allowed_changes?: readonly SettingChange[];
 }
 

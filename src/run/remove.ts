@@ -13,7 +13,7 @@ import { readState } from './state.js';
 /** Prefix of a folder during removal. No run has such a name. */
 export const REMOVING_PREFIX = '.removing-';
 
-/** Activity in a directory of runs in addition to running runs. */
+/** Activity in a directory of runs other than running runs. */
 export interface FolderActivity {
   /** A description, such as `the sweep kl_ablation` or `Slurm job 77`. */
   readonly what: string;

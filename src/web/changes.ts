@@ -1,4 +1,4 @@
-/** How held-out answers changed, as the page shows it. */
+/** Changes of held-out answers for the page. */
 import { statSync } from 'node:fs';
 import { LRUCache } from 'lru-cache';
 import { listEpisodeFiles } from '../run/episodes.js';

@@ -12,7 +12,7 @@ type Column = (run: IndexedRun) => unknown;
 /** Value of the column `alarm` for a run without alarms. `alarm!=none` finds the others. */
 const NO_ALARM = 'none';
 
-/** The columns in addition to the settings. They take precedence over a setting of the same name (`num_iterations`). */
+/** The columns other than settings. They take precedence over a setting of the same name (`num_iterations`). */
 const columns: Readonly<Record<string, Column>> = {
   name: ({ status }) => status.run_name,
   state: ({ status }) => status.state,

@@ -28,7 +28,7 @@ export interface IndexedRun {
   /** Held-out numbers. Null before the first evaluation, or if its line is unreadable, which the curves report. */
   readonly heldOut: HeldOut | null;
   readonly settings: SettingsRow;
-  /** The runs that it was initialized from. */
+  /** The runs that it started from. */
   readonly parents: readonly string[];
 }
 

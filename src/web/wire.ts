@@ -1,7 +1,7 @@
 /** The data that the dashboard server or a report sends to the page. Types only, because the server and the page both compile this file. */
 import type { Curve } from '../core/curves.js';
 
-/** As in `editrl ls`. */
+/** A row of `editrl ls`. */
 export type WireState =
   'queued' | 'running' | 'waiting' | 'finished' | 'failed' | 'interrupted' | 'dead' | 'unreadable';
 

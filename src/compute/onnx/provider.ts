@@ -112,7 +112,7 @@ export interface SquareProducts {
   /** Products of one run, each multiplying the previous result. Inputs and outputs are copied once per run. */
   readonly chained: number;
   readonly rounds: number;
-  /** As in SessionOptions. */
+  /** See SessionOptions. */
   readonly threads?: number | undefined;
 }
 

@@ -28,7 +28,7 @@ export interface SessionOptions {
    * Parameters that never change. On WebGPU they stay on the device instead of being copied from memory. Default: none.
    */
   readonly frozen?: ReadonlySet<string>;
-  /** Those among them given as `HalfTensor`s. Default: none. */
+  /** Frozen parameters that are `HalfTensor`s. Default: none. */
   readonly halves?: ReadonlySet<string>;
   /**
    * Outputs that runs put into cells, and leave on the device if the provider can. Disposing of the session destroys

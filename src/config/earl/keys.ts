@@ -8,7 +8,7 @@ type Meaning =
   | { readonly to: string }
   /** Combined with other keys, or converted. The result has this canonical key. */
   | { readonly joint: string }
-  /** Has no effect here, for this reason. */
+  /** Why the key has no effect here. */
   | { readonly ignored: string };
 
 /**

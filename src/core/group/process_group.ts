@@ -55,7 +55,7 @@ export function soloGroup(): ProcessGroup {
 }
 
 export interface OpenOptions {
-  /** How long ranks wait for each other, 120 000 by default. */
+  /** Milliseconds that ranks wait for each other. Default: 120,000. */
   readonly timeoutMs?: number;
 }
 
@@ -182,7 +182,7 @@ function split(bytes: Uint8Array, ranks: number): Uint8Array[] {
 
 const anyRoom = (bytes: number): readonly Uint8Array[] => [new Uint8Array(bytes)];
 
-/** Rank 0. */
+/** The end of rank 0. */
 class Hub extends Connected implements ProcessGroup {
   readonly #peers: readonly { readonly rank: number; readonly wire: Wire }[];
   /** Buffers for each peer's arrays, reused from sum to sum. */
@@ -271,7 +271,7 @@ class Hub extends Connected implements ProcessGroup {
   }
 }
 
-/** Every other rank. */
+/** The end of every other rank. */
 class Spoke extends Connected implements ProcessGroup {
   readonly #hub: { readonly rank: number; readonly wire: Wire };
 
@@ -326,7 +326,7 @@ class Spoke extends Connected implements ProcessGroup {
   }
 
   protected async fail(): Promise<void> {
-    // Rank 0 sees the connection end, and says so to the others.
+    // Rank 0 sees the connection end and reports it to the others.
   }
 }
 

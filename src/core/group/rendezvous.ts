@@ -269,7 +269,7 @@ export function totalBytes(parts: readonly Uint8Array[]): number {
   return parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
 }
 
-/** The same memory as bytes. */
+/** A view of an array's memory as bytes. */
 export function bytesOf(array: Float32Array): Uint8Array {
   return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
 }

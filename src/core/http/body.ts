@@ -128,7 +128,7 @@ export function metricsPage(text: string): Reply {
 /** How long, and how much of, the rest of a rejected body is read and dropped, so that its sender gets to read the reply. */
 const LINGER_MS = 2_000;
 const LINGER_BYTES = 10_000_000;
-/** How long a client may leave its reply unread. */
+/** Milliseconds that a client may leave its reply unread. */
 const UNREAD_MS = 60_000;
 
 /**

@@ -50,7 +50,7 @@ export function redactor(secret: string | null | undefined): Redact {
   return (text) => text.replace(spelled, mark);
 }
 
-/** The same for a forwarded body. All other bytes stay unchanged. */
+/** Redacts a forwarded body. All other bytes stay unchanged. */
 export function redactBytes(bytes: Buffer, redact: Redact): Buffer {
   // One character per byte, whatever the body's encoding.
   const text = bytes.toString('latin1');

@@ -61,7 +61,7 @@ export class TextResponse {
     return JSON.parse(this.content) as unknown;
   }
 
-  /** The same reply with another text. */
+  /** A copy of the reply with another text. */
   withText(content: string): TextResponse {
     return new TextResponse(this.status, this.headers, content);
   }

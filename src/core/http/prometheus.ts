@@ -40,7 +40,7 @@ export class Counts {
   }
 }
 
-/** How many observations were at most as large as each bound. */
+/** Number of observations up to each bound. */
 export class Histogram {
   readonly #counts: number[];
   #sum = 0;

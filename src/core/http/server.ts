@@ -54,7 +54,7 @@ export interface HttpLimits {
   readonly bodyWindowMs: number;
   /** Interval of the checks of both timeouts. */
   readonly timeoutCheckMs: number;
-  /** How long requests in flight may continue while the server drains. */
+  /** Milliseconds that requests in flight may continue while the server drains. */
   readonly drainTimeoutMs: number;
 }
 
@@ -79,7 +79,7 @@ interface HttpServerOptions {
 const ANOTHER_PORT = 'Choose another --port (0 takes a free one).';
 const ANOTHER_HOST = 'Choose another --host, such as 127.0.0.1.';
 
-/** What is wrong with an address and what to do, by error code. */
+/** The problem of an address and advice, by error code. */
 const ADDRESS_ERRORS: Readonly<Record<string, readonly [found: string, next: string]>> = {
   EADDRINUSE: ['another program uses this port', ANOTHER_PORT],
   EACCES: ['this user may not use this port', ANOTHER_PORT],

@@ -33,7 +33,7 @@ export function encodePlainPng(image: RgbImage): Uint8Array {
   return fileOf(image, deflateSync(rowsOf(image), COMPRESSION));
 }
 
-/** The same bytes, compressed on another thread: for images that would block everything else. */
+/** Like `encodePlainPng`, but compresses large images on another thread. */
 export async function encodePlainPngAside(image: RgbImage): Promise<Uint8Array> {
   return fileOf(image, await deflate(rowsOf(image), COMPRESSION));
 }

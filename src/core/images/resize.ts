@@ -14,7 +14,7 @@ export interface Window {
   readonly height: number;
 }
 
-/** Of 32 bits, 8 are for a level and two for negative weights and sums above 1. */
+/** Of 32 bits, 8 are for a level, and 2 for negative weights and sums above 1. */
 const FRACTION_BITS = 22;
 const HALF = 1 << (FRACTION_BITS - 1);
 

@@ -2,7 +2,7 @@
 
 /** A request to another machine with its answer. */
 export interface RemoteExchange {
-  /** What the request was for: the name of an episode, and more. */
+  /** Identifies the request: the key of an episode, and more. */
   readonly key: string;
   /** SHA-256 of everything that affects the answer. */
   readonly requestHash: string;
@@ -17,7 +17,7 @@ export interface ExchangeStore<T extends RemoteExchange> {
 /** Marks the keys of reward servers' replies, which are stored among judgements. */
 export const REPLY_QUERY = 'remote';
 
-/** How exchanges are written as lines. */
+/** The form of exchanges as lines. */
 export interface LineForm<T extends RemoteExchange> {
   readonly write: (exchange: T) => Readonly<Record<string, unknown>>;
   /** Raises SyntaxError for a line that is not JSON. */

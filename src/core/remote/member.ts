@@ -1,10 +1,10 @@
 /** Equal servers: the state of each, and how to choose one. */
 import type { Clock } from '../clock.js';
 
-/** What a finished request shows about its server. `unsure`: the request itself may be at fault. `nothing`: its caller cancelled it. */
+/** The verdict of a finished request about its server. `unsure`: the request itself may be at fault. `nothing`: its caller cancelled it. */
 export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
 
-/** What a finished request shows about its server. */
+/** The result of a finished request for its server. */
 export interface RequestEnd {
   readonly load: LoadSign;
   readonly health: HealthSign;
@@ -42,7 +42,7 @@ export class Member {
     this.#unsure = new FailureRow(doubts);
   }
 
-  /** How long the server wants no requests, in milliseconds. */
+  /** Milliseconds for which the server wants no requests. */
   get waitMs(): number {
     return Math.max(0, this.#busyUntil - this.clock.now());
   }
@@ -190,7 +190,7 @@ export class Breaker {
   }
 }
 
-/** What a finished request shows about the server's load. */
+/** The verdict of a finished request about the server's load. */
 export type LoadSign = 'carried' | 'overloaded' | 'nothing';
 
 /**

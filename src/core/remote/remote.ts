@@ -11,7 +11,7 @@ import { backoffMs, FULL_JITTER, type Backoff } from '../retry.js';
 /** Default pause before asking an absent or busy server again. */
 const AGAIN_MS = 1000;
 
-/** What a reply means for its request and for its server. */
+/** The meaning of a reply for its request and for its server. */
 const MEANINGS = {
   /** It is the answer. */
   answered: { next: 'done', ending: { load: 'carried', health: 'works' } },
@@ -141,7 +141,7 @@ export function misconfigured(found: string, next: string): AttemptResult<ReplyO
   return attemptResult('wrong', { kind: 'wrong', found, next });
 }
 
-/** What a request without a reply means. A cancelled request says nothing about its duration. */
+/** The meaning of a request without a reply. A canceled request has no meaningful duration. */
 export function requestFailed(
   error: unknown,
   attempt: Deadline,
@@ -154,7 +154,7 @@ export function requestFailed(
   return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
 }
 
-/** How to reach a server that a run depends on. */
+/** Settings for reaching a server that a run needs. */
 export interface ServerOptions extends OutageListener {
   /** `http://HOST:PORT`. */
   readonly url: string;
@@ -195,7 +195,7 @@ export interface AwaitedOptions<M extends Member, Request, A>
   readonly away?: (found: string, url: string) => string;
 }
 
-/** What to do about a server that a run cannot do without. */
+/** Advice for a server that a run needs. */
 export const RUN_AGAIN =
   'Check that it runs and what its log says, then run the same command again. The run resumes from its last checkpoint.';
 
@@ -425,7 +425,7 @@ export interface UntilReadyOptions {
   readonly signal?: AbortSignal | undefined;
   /** The pause between checks. */
   readonly pauseMs: number;
-  /** How many checks in a row must be final before they are believed, and the pause between them. One check by default. */
+  /** Number of consecutive final checks before they count, and the pause between them. Default: one check. */
   readonly finalChecks?: { readonly count: number; readonly pauseMs: number };
   /** Called after every check that found the servers not ready. */
   readonly onWaiting?: ((found: string, waitedS: number) => void) | undefined;

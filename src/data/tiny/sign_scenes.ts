@@ -106,7 +106,7 @@ function filled(width: number, height: number, colour: (y: number) => Rgb): RgbI
   return { width, height, data };
 }
 
-/** A sign with a word, or without for an empty one, in ink of some strength. Raises the DataErrors of `drawSign`. */
+/** A sign with a word, which may be empty, in ink of the given strength. Raises the DataErrors of `drawSign`. */
 export function drawStyledSign(
   word: string,
   { ink: fresh, paper }: SignStyle,

@@ -7,7 +7,7 @@ export type Shape = (typeof SHAPES)[number];
 export const COLOURS = ['red', 'green', 'blue', 'yellow', 'purple', 'cyan'] as const;
 export type Colour = (typeof COLOURS)[number];
 
-/** How many cells a scene has, and how many pixels the side of a cell is. */
+/** Number of a scene's cells, and the side of a cell in pixels. */
 export interface Geometry {
   readonly columns: number;
   readonly rows: number;

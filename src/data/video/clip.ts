@@ -13,7 +13,7 @@ export interface Clip {
   readonly frames: readonly RgbImage[];
   /** When each frame is shown first, in seconds from the video's first frame. */
   readonly times: readonly number[];
-  /** How long the whole video is, in seconds. */
+  /** Duration of the whole video in seconds. */
   readonly seconds: number;
 }
 
@@ -79,7 +79,7 @@ export async function readClip(path: string, sampling: Sampling, where: string):
   return next.value;
 }
 
-/** As `readClip`, but blocks this process: for the check of one video before a run. */
+/** Like `readClip`, but blocks this process. For the check of one video before a run. */
 export function readClipNow(path: string, sampling: Sampling, where: string): Clip {
   const reading = clip(path, sampling, where);
   let next = reading.next();

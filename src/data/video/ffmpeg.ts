@@ -55,7 +55,7 @@ export function runProgram(
   );
 }
 
-/** As `runProgram`, but blocks this process: for the check of one file before a run. */
+/** Like `runProgram`, but blocks this process. For the check of one file before a run. */
 export function callNow(program: Program, args: readonly string[], where: string): ProgramResult {
   const { error, signal, status, stdout, stderr } = spawnSync(program, ['-v', 'error', ...args], OPTIONS);
   const ended: Ended | null = error ?? (signal === null ? null : { message: '', signal });

@@ -66,7 +66,7 @@ export function sampledFrames({ times, end, tick }: Timeline, sampling: Sampling
   return shown;
 }
 
-/** As Python's `round` has it, by which the original counts: halves become even. */
+/** Rounds halves to even, like Python's `round` in the original. */
 function roundedToEven(value: number): number {
   const rounded = Math.round(value);
   return rounded - value === 0.5 && rounded % 2 === 1 ? rounded - 1 : rounded;

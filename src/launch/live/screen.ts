@@ -68,7 +68,7 @@ export function countsLine({ names }: LiveSnapshot, paint: Paint = plainPaint): 
     .join(', ');
 }
 
-/** How many runs there are. */
+/** Total number of runs. */
 export function totalOf(names: LiveSnapshot['names']): number {
   return PHASES.reduce((sum, phase) => sum + names[phase].length, 0);
 }
@@ -146,7 +146,7 @@ export function runLine(title: string, run: RunProgress, width: number, nameWidt
   return clip(fitted(parts, width), width);
 }
 
-/** As many parts as fit, but at least the first. */
+/** Joins the parts that fit, but at least the first. */
 function fitted(parts: readonly string[], room: number): string {
   return parts.slice(1).reduce((text, part) => {
     const longer = `${text}  ${part}`.trimEnd();

@@ -116,7 +116,7 @@ export function reasonOf(error: unknown): string {
   return error instanceof RunFailed ? error.reason : messageOf(error);
 }
 
-/** Which memory ran out. */
+/** The kind of memory that ran out. */
 export type MemoryKind = 'heap' | 'gpu' | 'main';
 
 export interface OutOfMemory {

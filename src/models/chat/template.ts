@@ -51,7 +51,7 @@ export class ChatTemplate {
     }
   }
 
-  /** As `render`, but blocks this thread and starts a process only for this rendering. */
+  /** Like `render`, but blocks this thread and starts a process for this rendering. */
   renderNow(messages: readonly Message[], options: RenderOptions): string {
     try {
       return renderChatNow(this.#rendering(messages, options));
@@ -136,7 +136,7 @@ export async function renderChat(template: Rendering): Promise<string> {
   }
 }
 
-/** As `renderChat`, in a process for this rendering alone. Used by the blocking check before a start. */
+/** Like `renderChat`, in a process of its own. Used by the blocking check before a start. */
 export function renderChatNow(template: Rendering): string {
   const message = { withinMs: WITHIN_MS, ...template };
   const { stdout, status, signal, error } = spawnSync(process.execPath, [...limits, program], {

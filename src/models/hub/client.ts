@@ -18,7 +18,7 @@ export interface RepositoryFile {
   readonly digest: { readonly of: 'sha256' | 'git'; readonly hex: string };
 }
 
-/** How long a client retries and waits. */
+/** Limits of a client's retries and waits. */
 export interface HubRetryPolicy extends RetryPolicy {
   /** Timeout for headers, and between two pieces of a body. */
   readonly silenceMs: number;
@@ -29,7 +29,7 @@ export interface HubRetryPolicy extends RetryPolicy {
 export const HUB_RETRIES: RetryPolicy = { retries: 5, backoffBaseMs: 1000, backoffCapMs: Infinity };
 const usual: HubRetryPolicy = { ...HUB_RETRIES, silenceMs: 30_000, connectMs: 10_000 };
 
-/** How a file's digest is written. */
+/** The forms of a file's digest. */
 const digests = { git: /^[0-9a-f]{40}$/, sha256: /^[0-9a-f]{64}$/ } as const;
 
 type Headers = NonNullable<RequestInit['headers']>;

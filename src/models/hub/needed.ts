@@ -8,7 +8,7 @@ import { CheckpointError } from '../../core/errors.js';
 import { CONFIG_FILE, INDEX_FILES, PIPELINE_FILE, readIndex, WEIGHT_FILES } from '../files.js';
 import { isPipeline, PART_FOLDERS, readPipeline, weightedParts } from '../pipeline.js';
 
-/** Which part of a model is read: all of it, or only its tokenizer. */
+/** The part of a model that is read: all of it, or only its tokenizer. */
 export type Need = 'model' | 'tokenizer';
 
 const ADAPTER_CONFIG = 'adapter_config.json';
@@ -23,7 +23,7 @@ const description = /^(?:README\.md|[^/]+\.(?:json|txt|jinja|model|tiktoken)|add
 const otherIndex = /\.(?:bin|h5|msgpack|onnx)\.index\.json$/;
 const pickles = /\.(?:bin|pt|pth|ckpt|pkl)$/;
 
-/** The same of a part of a pipeline, whose folder is the first group. */
+/** Descriptions in a pipeline's part. The first group is the part's folder. */
 const partDescription = /^([^/]+)\/[^/]+\.(?:json|txt|jinja|model)$/;
 
 /** The small files that describe a model, or the parts of a pipeline. */

@@ -25,7 +25,7 @@ export interface Publication {
   readonly private: boolean;
   readonly title: string;
   readonly files: readonly PublishedFile[];
-  /** Which files of the branch to remove if they are not among these. */
+  /** Selects files of the branch to remove if they are not in this commit. */
   readonly removes: (path: string) => boolean;
 }
 

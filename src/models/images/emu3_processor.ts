@@ -13,7 +13,7 @@ import { NESTED_PROCESSOR_FILE, PROCESSOR_FILE, type PixelLimits, smartSize, unk
 
 type Three = readonly [number, number, number];
 
-/** How levels from 0 to 255 become a network's numbers: level * scale, less `mean`, by `std`. */
+/** Converts levels from 0 to 255 to network inputs: (level * scale - `mean`) / `std`. */
 export interface Levels {
   readonly scale: number;
   readonly mean: Three;

@@ -29,7 +29,7 @@ import {
 } from '../../compute/nets/autoencoder/qwen_image.js';
 
 export interface FrozenAutoencoder {
-  /** Of latents. */
+  /** Number of latent channels. */
   readonly channels: number;
   /** The ratio of an image's side to the side of its latents. */
   readonly reduction: number;

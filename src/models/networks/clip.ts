@@ -79,7 +79,7 @@ export function checkEmbedder(folder: string): EmbedderConfig {
   return config;
 }
 
-/** The same of a vision half. */
+/** Like `checkEmbedder`, for a vision encoder. */
 export function checkImageEncoder(folder: string): ImageEncoderConfig {
   const config = describeImageEncoder(folder);
   const { files, stored } = towerFiles(folder, config);
@@ -107,7 +107,7 @@ export function describeEmbedder(folder: string): EmbedderConfig {
   );
 }
 
-/** The same of a vision half. */
+/** Like `describeEmbedder`, for a vision encoder. */
 export function describeImageEncoder(folder: string): ImageEncoderConfig {
   const where = join(folder, CONFIG_FILE);
   const config = readImageEncoder(readConfig(folder), where);
@@ -133,7 +133,7 @@ export function embedderBytes(folder: string): number {
   return FLOAT32_BYTES * Math.max(2 * text, text + 2 * parametersOf(imageGraph(config)));
 }
 
-/** The same of a vision half. */
+/** Like `embedderBytes`, for a vision encoder. */
 export function imageEncoderBytes(folder: string): number {
   return FLOAT32_BYTES * 2 * parametersOf(imageGraph(describeImageEncoder(folder)));
 }

@@ -8,7 +8,7 @@ import { checkWeights, CONFIG_FILE, readWeights, tensorFiles, type TensorFiles, 
 import { readEmu3Vision, WHOLE, type Emu3VisionConfig } from '../../compute/nets/emu3_vision/config.js';
 import { emu3VisionParameters } from '../../compute/nets/emu3_vision/tokenizer.js';
 
-/** How many batches a norm has counted in training, which no result depends on. */
+/** The number of batches that a norm has counted in training. No result depends on it. */
 const WITHOUT_EFFECT = /\.num_batches_tracked$/;
 /** Before the names of its tensors within an Emu3, by the version of transformers. */
 const WITHIN = /^(?:model\.)?vqmodel\./;

@@ -9,7 +9,7 @@ import { CheckpointError } from '../../core/errors.js';
 export const EMU3_RANKS_FILE = 'emu3.tiktoken';
 export const EMU3_VISION_FILE = 'emu3_vision_tokens.txt';
 
-/** How texts are split before bytes are joined: each digit is separate. */
+/** Splits texts before bytes are merged. Each digit is separate. */
 const PATTERN =
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 

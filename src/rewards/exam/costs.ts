@@ -5,7 +5,7 @@ import type { Judgement, Tokens } from '../score/types.js';
 export interface ExamCosts {
   /** Mean tokens of a question over all its requests, and the number of `questions` with known tokens. Null if the server reports none. */
   readonly tokens: (Tokens & { readonly questions: number }) | null;
-  /** Of one question in its slot, over all its requests. Null if the judge was asked none. */
+  /** Seconds of a question in its slot, over all its requests. Null if there were no requests. */
   readonly seconds: { readonly median: number; readonly p95: number } | null;
 }
 

@@ -3,7 +3,7 @@ import { average } from '../../core/statistics.js';
 
 /** An answer to judge again, with the result of its replies in the exam. */
 export interface RepeatedAnswer {
-  /** As `half_done of case 3`. */
+  /** A name such as `half_done of case 3`. */
   readonly name: string;
   /** The reward in the exam, from 0 to 1: a mean over `repeats` replies. */
   readonly before: number;

@@ -6,7 +6,7 @@ import { itemsOf, type ExamSet } from './cases.js';
 import type { ExamReply, RepliedCase } from './findings.js';
 
 export interface ExamOptions {
-  /** How often each answer is asked about, at least 2: noise is the difference of two replies. */
+  /** Number of questions per answer, at least 2, because noise is the difference of two replies. */
   readonly repeats: number;
   readonly score: (item: JudgeItem, signal: AbortSignal, group: AnswerGroup) => Promise<Outcome>;
   /** Cases asked about at once. */

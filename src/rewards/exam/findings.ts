@@ -1,4 +1,4 @@
-/** What the replies to an exam's questions reveal about the judge. Pure. */
+/** Finds faults of a judge from its replies in an exam. Pure. */
 import type { Estimate } from '../../core/estimate.js';
 import { average, correlation, standardError } from '../../core/statistics.js';
 import { COPY, type Tricked, OTHER_WORDS } from './cases.js';
@@ -12,7 +12,7 @@ export interface ExamReply {
   readonly score: number | null;
   /** Why there was none. */
   readonly reason?: string;
-  /** How often the image that was shown first won, from 0 to 1. Absent if nothing was compared. */
+  /** Share of comparisons that the first image won, from 0 to 1. Absent without comparisons. */
   readonly firstShown?: number;
 }
 
@@ -33,7 +33,7 @@ export interface CaseEstimate extends Estimate {
 /** A possible fault of a judge. */
 export interface Finding {
   readonly name: string;
-  /** What was measured, as a noun phrase. */
+  /** The measured quantity, as a noun phrase. */
   readonly what: string;
   readonly estimate: CaseEstimate;
   /** The limit for a sound judge, in words. */
@@ -158,9 +158,9 @@ export function fidelityOf(replied: RepliedCase): number {
 }
 
 interface Variances {
-  /** Of single scores of one answer. */
+  /** Variance of single scores of one answer. */
   readonly noise: number;
-  /** Of the answers' means, less the part of noise. */
+  /** Variance of the answers' means, without the part of noise. */
   readonly between: number;
 }
 

@@ -1,4 +1,4 @@
-/** Chat requests at the gateway: what a request has to be, one exchange with an upstream, and what its reply means. */
+/** Chat requests at the gateway: validation, one exchange with an upstream, and the meaning of its reply. */
 import type { IncomingHttpHeaders } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
 import { redactBytes, type Redact } from '../../core/http/key.js';
@@ -13,7 +13,7 @@ import { tokensOf } from '../judge/completion.js';
 import { excerpt } from '../judge/parse.js';
 import type { Tokens } from '../score/types.js';
 
-/** What came back, or why nothing did. Never contains the upstream's key, even if the upstream quoted it. */
+/** A reply, or why there is none. Never contains the upstream's key, even if the upstream quoted it. */
 export type Exchange =
   | {
       readonly kind: 'reply';

@@ -27,7 +27,7 @@ export type Turn =
 
 export interface SlotRequest {
   readonly run: string;
-  /** Which upstreams are suitable. Readiness is checked separately. */
+  /** Whether an upstream is suitable. Readiness is checked separately. */
   readonly allowed: (upstream: Upstream) => boolean;
   readonly signal: AbortSignal;
   /**
@@ -45,7 +45,7 @@ interface Waiter {
 
 /** The queue of readiness checks. Run names begin with a letter or a digit. */
 const GATEWAY_ITSELF = '(gateway)';
-/** How often the dispatcher looks whether a full upstream has room for a check. */
+/** Milliseconds between checks of whether a full upstream has room for a readiness check. */
 const ROOM_INTERVAL_MS = 50;
 
 export type DispatcherOptions = Pick<GatewayOptions, 'quota' | 'maxQueued' | 'maxWaiting'>;

@@ -52,7 +52,7 @@ const CHECK_NAMES: JudgeNames = {
 
 const RETRY_AFTER_S = { queue_full: 2, no_upstream: 5, stopping: 5 } as const;
 
-/** How a caller learns why there is no reply. */
+/** Error codes that report a missing reply to the caller. */
 const NO_REPLY = {
   timeout: 'upstream_late',
   given_up: 'caller_gone',

@@ -19,7 +19,7 @@ export interface Problem {
   readonly problem: UnscoredReason;
   readonly detail: string;
   readonly remedy: Remedy;
-  /** How long the server asks its clients to wait, if it does. */
+  /** Milliseconds that the server asks its clients to wait, if it does. */
   readonly retryAfterMs?: number;
   /** Whether the judge spent a reply that was cut off before its first word on thinking. */
   readonly thought?: boolean;

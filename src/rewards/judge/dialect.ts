@@ -26,7 +26,7 @@ export type Dialect = keyof typeof LEFT_OUT;
 
 export const dialects = Object.keys(LEFT_OUT) as readonly Dialect[];
 
-/** What a request contains. */
+/** The form of a request. */
 export interface RequestForm {
   readonly dialect: Dialect;
   /** Fields that the config leaves out. */

@@ -26,7 +26,7 @@ import { twoScores } from './prompts.js';
 
 /** The time limit of the wait, and the receivers of its reports. */
 export interface WaitOptions {
-  /** How long to wait for a judge that is down or starting. 0 checks once. */
+  /** Seconds to wait for a judge that is down or starting. 0 checks once. */
   readonly maxWaitS: number;
   readonly clock?: Clock;
   readonly signal?: AbortSignal;

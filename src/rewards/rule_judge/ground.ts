@@ -64,7 +64,7 @@ function formerGroup(truth: Scene, seen: Scene, colour: Colour): readonly Change
   return left.length + gone.length < 2 ? null : [...left, ...gone];
 }
 
-/** How to get from the true result back to a source, by kind of edit. Null if the truth does not show the edit's result. */
+/** Reconstructs a source from the true result, by kind of edit. Null if the truth does not show the edit's result. */
 const UNDO: { readonly [K in EditKind]: (truth: Scene, edit: Edit<K>, seen: Scene) => readonly Change[] | null } = {
   recolour: (truth, edit) => put(findObject(truth, { ...edit.object, colour: edit.colour }), edit.object),
   remove: (truth, edit, seen) => put(formerCell(truth, seen, edit.object), edit.object),

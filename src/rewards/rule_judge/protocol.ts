@@ -199,7 +199,7 @@ export function completion(id: string, model: string, created: number, question:
 export interface Answer {
   /** `list`: a JSON object with a list of scores. `tag`: words, and one score in a tag. */
   readonly form: 'list' | 'tag';
-  /** As many as the question asks for, each from 0 to 10. Empty if the answer is `reasoning` alone. */
+  /** The requested number of scores, each from 0 to 10. Empty if the answer is only `reasoning`. */
   readonly scores: readonly number[];
   readonly reasoning: string;
 }

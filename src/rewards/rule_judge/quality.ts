@@ -59,7 +59,7 @@ interface CellPixels {
   readonly drawn: Uint8Array;
 }
 
-/** How much the color steps across the border from one cell to the next differ from the drawn ones (root mean square). */
+/** Root mean square difference between color steps across cell borders and the drawn ones. */
 function seam(here: CellPixels, next: CellPixels, side: number, right: boolean): number {
   let sum = 0;
   for (let along = 0; along < side; along++) {

@@ -147,7 +147,7 @@ export interface SignReading {
   readonly rows: number;
   /** Between paper (0) and ink (1). Axes [rows, width]. */
   readonly ink: Float32Array;
-  /** How far a pixel is from every mixture of the two colors, in levels of 0 to 255 (Euclidean). Axes [rows, width]. */
+  /** Distance of each pixel from the nearest mixture of the two colors, in levels of 0 to 255 (Euclidean). Axes [rows, width]. */
   readonly off: Float32Array;
 }
 
@@ -169,7 +169,7 @@ export function readSign(image: RgbImage, { ink, paper }: SignStyle): SignReadin
 /** The letters of signs, any of which a letter could be mistaken for. */
 const CAPITALS = [...'ABCDEFGHIJKLMNOPQRSTUVWXYZ'];
 
-/** How well one letter is drawn, 0 to 1. */
+/** Quality of one letter, from 0 to 1. */
 export type LetterScore = number;
 
 export interface WordReading {
@@ -234,7 +234,7 @@ interface Expected {
   readonly drawn: Float32Array;
 }
 
-/** How far a letter's slot extends into the gaps beside it, in heights of a letter. */
+/** Extension of a letter's slot into the gaps beside it, in heights of a letter. */
 const AROUND = 0.13;
 
 function slotOf(letters: readonly PlacedLetter[], at: number, place: Place, drawn: Float32Array, rows: number): Slot {

@@ -2,11 +2,11 @@
 import { RandomStream } from '../../core/random.js';
 import { OTHER_WORDS, type ExamAnswer, type ExamCase, type ExamSet } from '../exam/cases.js';
 
-/** Right things, and as many wrong ones. */
+/** Right things, and an equal number of wrong ones. */
 interface Choice {
   /** The question, such as `which of these are even`. */
   readonly asked: string;
-  /** The same as `the even ones`. */
+  /** The right things in words, such as `the even ones`. */
   readonly named: string;
   readonly right: readonly string[];
   readonly wrong: readonly string[];

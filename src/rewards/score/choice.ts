@@ -1,4 +1,4 @@
-/** Which terms the reward section of a config chooses. Pure, and as light as the schema. */
+/** The terms that the reward section of a config chooses. Pure, and as light to import as the schema. */
 import { z } from 'zod';
 import { imagesOfEdit, imagesShown } from '../judge/judge.js';
 import { alignReplyTokens } from '../judge/prompts.js';
@@ -13,7 +13,7 @@ export interface ChosenTerm {
   readonly name: string;
   /** The kind's own fields with their defaults. */
   readonly fields: Readonly<Record<string, unknown>>;
-  /** 1 if the term decides alone. */
+  /** 1 for a single deciding term. */
   readonly weight: number;
 }
 

@@ -30,7 +30,7 @@ export interface CombinedReward extends Term {
   readonly canary: (signal?: AbortSignal) => Promise<CanaryResult>;
   /** The terms that decide. The weight of a mode's term is 1. */
   readonly terms: readonly { readonly name: string; readonly weight: number }[];
-  /** As `score`, with the outcome of each term. */
+  /** Like `score`, with the outcome of each term. */
   scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome>;
 }
 

@@ -80,7 +80,7 @@ function sharpness(luma: Int32Array, width: number, height: number): number {
   return sum / (LUMA_RANGE * (width - 2) * (height - 2));
 }
 
-/** How much larger steps across every `period`th line are than across the others. 0 for an image without lines of both kinds. */
+/** Excess of the steps across every `period`th line over the others. 0 for an image without lines of both kinds. */
 function gridStep(luma: Int32Array, width: number, height: number, period: number): number {
   const [onGrid, beside] = [
     { sum: 0, count: 0 },

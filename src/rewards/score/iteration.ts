@@ -52,7 +52,7 @@ function groupsAmong(items: readonly JudgeItem[]): readonly (AnswerGroup | null)
   return items.map((item) => groups.get(groupName(item)) ?? null);
 }
 
-/** How many of an iteration's judged episodes are unscored. */
+/** Number of an iteration's judged episodes that are unscored, and why. */
 export interface UnscoredSummary {
   readonly unscored: number;
   /** Episodes that were sent to the judge: scored, or unscored by the reward or a measure, but not zero by rule. */
@@ -112,7 +112,7 @@ export interface SettleDeps extends SettleEvents {
 
 const ASK_AGAIN_INTERVAL_MS = 60_000;
 
-/** Which failures mean that the judge is absent, which time may fix. The others are unusable answers. */
+/** Whether a failure means that the judge is absent, which time may fix. The others are unusable answers. */
 export const isJudgeAbsent: Readonly<Record<UnscoredReason, boolean>> = {
   timeout: true,
   connection: true,

@@ -100,7 +100,7 @@ const leaveOut = result(
   { allowed: `a list of ${leavableFields.join(', ')}` },
 );
 
-/** The fields of `reward` that decide what is scored and how. The judge's address belongs to the config. */
+/** The fields of `reward` that determine what is scored and how. The judge's address belongs to the config. */
 export const rewardFields = {
   mode: result(
     'The single reward of the policy, on its native scale and with the defaults of its fields. null if terms are given.',
@@ -138,7 +138,7 @@ export function canonicalMode(mode: unknown): unknown {
   return mode.replace(/\s/g, '').replace('viescore_pq*ground_score', 'viescore_pqxground_score');
 }
 
-/** The same of a term with its fields. */
+/** A term with the canonical form of its name. */
 function canonicalTerm(term: unknown): unknown {
   return isObject(term) && 'name' in term ? { ...term, name: canonicalMode(term['name']) } : term;
 }

@@ -112,7 +112,7 @@ export interface ScoreOptions {
 export interface AnswerGroup {
   /** The answers that may be judged, in order. */
   readonly answers: readonly JudgeItem[];
-  /** How many others are zero by rule. Every answer that may be judged is better. */
+  /** Number of other answers that are zero by rule. Every answer that may be judged is better. */
   readonly ruledOut: number;
 }
 

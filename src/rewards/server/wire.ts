@@ -83,9 +83,9 @@ export const replySchema = z.object({
 export const healthSchema = z.object({
   /** `judge_away` only if the judge was asked (`/health?judge`). */
   status: z.enum(['ok', 'draining', 'judge_away']),
-  /** What prevents the judge from answering. */
+  /** Why the judge does not answer. */
   detail: z.string().optional(),
-  /** As in the reply. Left out for clients without the token. */
+  /** Like `reward` in the reply. Left out for clients without the token. */
   reward: z.string().optional(),
   terms: z.array(z.object({ name: z.string(), weight: z.number() })).optional(),
 });

@@ -27,7 +27,7 @@ function thinkOf(text: string): Block | null {
   return blockAt(text, 'think', text.indexOf('<think>'));
 }
 
-/** Which block counts as the answer: the first complete one, as in the original, or the last. */
+/** Selects the block that counts as the answer: the first complete one, as in the original, or the last. */
 const answerBlocks = {
   first: (text) => blockAt(text, 'answer', text.indexOf('<answer>')),
   last: (text) => {

@@ -16,7 +16,7 @@ import type { JudgeItem, Judgement, JudgementStore, Reward } from '../score/type
 export interface ServerLimits {
   /** Requests in flight: this process's share. */
   readonly concurrency: number;
-  /** How many processes ask. A term's own limits apply to all of them together. */
+  /** Number of processes that send requests. A term's own limits apply to all of them together. */
   readonly processes: number;
   /** Time limit of one request. */
   readonly attemptTimeoutMs: number;
@@ -26,7 +26,7 @@ export interface ServerLimits {
 
 /** The records of a run, for scoring its episodes again. */
 export interface TermRecords {
-  /** Asks no one: an answer that is not recorded is unscored, no server is waited for, and no key is needed. */
+  /** Sends no requests: answers that are not recorded are unscored, and no server or key is needed. */
   readonly offline: boolean;
   /** A reward server's reply, if a usable one is recorded. */
   reply(key: string, requestHash: string, isUsable: (judgement: Judgement) => boolean): Judgement | undefined;
@@ -66,7 +66,7 @@ export interface TermServices {
   readonly limits?: ServerLimits;
   /** The device of the terms' own models. Default: the CPU. */
   readonly session?: ModelFileOptions;
-  /** Receives notes about what is scored. */
+  /** Receives notes about scoring. */
   readonly onNote?: (note: string) => void;
   /** Absent if every question without an answer in `store` is asked. */
   readonly records?: TermRecords;

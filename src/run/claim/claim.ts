@@ -47,7 +47,7 @@ export interface ClaimRequest {
   readonly parents?: readonly PlainObject[];
   /** The commits of Hub models, by `owner/name@revision`. A resumed run keeps its original ones. */
   readonly models?: Readonly<Record<string, string>>;
-  /** Where the settings were loaded from. */
+  /** The source of the settings. */
   readonly config?: ConfigSource;
   /** The experiment it is started for. */
   readonly experiment?: string;

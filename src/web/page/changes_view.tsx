@@ -1,4 +1,4 @@
-/** How held-out answers changed: the number, how many prompts got better, and examples with their images. */
+/** Changes of held-out answers: the number, how many prompts improved, and examples with their images. */
 import type { JSX } from 'preact';
 import type { WireChanges, WireShown } from '../wire.js';
 import { visible } from './format.js';
@@ -6,7 +6,7 @@ import { ImageFigure } from './parts.js';
 
 interface Props {
   readonly changes: WireChanges;
-  /** What the numbers measure, such as `viescore, 0 to 10`. */
+  /** The scale of the numbers, such as `viescore, 0 to 10`. */
   readonly scale: string | null;
   /** The address of an image. */
   readonly address: (at: string) => string;

@@ -95,7 +95,7 @@ export function showDuration(seconds: number): string {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
-/** How long ago something was, both times in milliseconds since 1970. */
+/** The time since an event in words. Both times are in milliseconds since 1970. */
 export function showAgo(moment: number | null, now: number): string {
   return moment === null ? '–' : `${showDuration((now - moment) / 1000)} ago`;
 }

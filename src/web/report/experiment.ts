@@ -212,7 +212,7 @@ function seedTable({ cells, experiment }: Results): WireBlock {
 
 /** Uses the first seed of each cell. Settings that depend on the seed do not distinguish cells and are left out. */
 function cellDifferences(cells: readonly Cell[], results: Results): WireBlock {
-  /** What is recorded of a cell by what it differs in, else in its own settings, else by its baseline. */
+  /** A cell's value of a key: from its differences, else from its settings, else from its baseline. */
   const valueOf = ({ cell, runs }: Cell, key: string): unknown => {
     const [first] = runs;
     if (first !== undefined && Object.hasOwn(first.cell.differs, key)) return first.cell.differs[key];

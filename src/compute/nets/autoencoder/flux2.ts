@@ -112,7 +112,7 @@ export function decodeFlux2(config: Flux2AutoencoderConfig, latents: Value): Val
   return decodeLatents(config.decoder, reshape(apart, [batch, channels, PATCH * height, PATCH * width]));
 }
 
-/** Of each channel of packed latents, [channels, 1, 1]. */
+/** Stored mean and deviation of each channel of packed latents, [channels, 1, 1]. */
 function statistics(
   { epsilon }: Flux2AutoencoderConfig,
   { graph, shape: [, channels] }: Value,

@@ -32,7 +32,7 @@ export function patchOf({ ch_mult }: Pick<Emu3VisionConfig, 'ch_mult'>): number 
   return 2 ** (ch_mult.length - 1);
 }
 
-/** How often a clip's frames are halved. */
+/** Number of times that a clip's frames are halved. */
 export function timeSteps({ temporal_downsample_factor: factor }: Emu3VisionConfig): number {
   return Math.log2(factor);
 }

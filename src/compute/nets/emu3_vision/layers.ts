@@ -67,16 +67,16 @@ export function spatialAttention(
   return add(x, reshape(transpose(out, [0, 2, 1]), x.shape));
 }
 
-/** The number of zero frames before the first: a frame depends on no later frame. */
+/** Number of zero frames before the first, so that no frame depends on a later one. */
 const BEFORE = 2;
 
 /** The kernels of a convolution over frames. */
 export interface TimeKernels {
   readonly channels: number;
-  /** How many frames it reads, and how many it moves by. */
+  /** Number of frames that a kernel covers, and its stride. */
   readonly frames: number;
   readonly stride: number;
-  /** Side of the square of places that it reads in each. */
+  /** Side of the square of positions that it covers in each frame. */
   readonly side: 1 | 3;
 }
 

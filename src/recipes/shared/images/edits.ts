@@ -170,7 +170,7 @@ export interface SingleImage {
   readonly next: string;
 }
 
-/** The same for rows of at most so many. */
+/** Like `SingleImage`, for rows with at most `most` source images. */
 export interface SourceLimit extends SingleImage {
   readonly most: number;
 }

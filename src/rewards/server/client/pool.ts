@@ -46,7 +46,7 @@ export interface RewardPoolOptions {
   readonly itemTimeoutMs?: number;
   /** Failed requests per item. Answers of busy servers do not count. */
   readonly maxAttempts?: number;
-  /** Where replies are stored for a resumed run. Called only while scoring. */
+  /** The store of replies for a resumed run. Called only while scoring. */
   readonly store?: () => JudgementStore;
   /** Replies that a run recorded. They are used if the servers still have the same settings, or if no server may be asked. */
   readonly records?: Pick<TermRecords, 'offline' | 'reply'>;

@@ -69,7 +69,7 @@ interface CountedWord {
   tokens: readonly string[];
 }
 
-/** How often two tokens are neighbors in words. A merge changes only the counts of the words that contain it. */
+/** Counts of neighboring token pairs in words. A merge changes only the counts of words that contain it. */
 class Pairs {
   readonly #counts = new Map<string, number>();
   /** The words that contain or contained a pair. */

@@ -84,7 +84,7 @@ export interface TextReader {
   readonly size: number;
   /** Longer texts are cut. */
   encode(text: string): Promise<TextTokens>;
-  /** How many tokens of a text `encode` leaves out. */
+  /** Number of a text's tokens that `encode` cuts off. */
   unread(text: string): Promise<number>;
 }
 

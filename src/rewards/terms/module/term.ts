@@ -1,4 +1,4 @@
-/** The term of a reward module. It always gives an outcome, whatever the module does. */
+/** The term of a reward module. It always returns an outcome, even if the module fails. */
 import { pathToFileURL } from 'node:url';
 import pLimit from 'p-limit';
 import { type Clock, Deadline, systemClock } from '../../../core/clock.js';
@@ -72,7 +72,7 @@ export async function openModuleApart(settings: ModuleSettings, items: readonly 
   return termOf({ settings, needs, score, close: async () => undefined }, systemClock);
 }
 
-/** An open module, in whichever process it runs. */
+/** An open module, in this or another process. */
 interface OpenedModule {
   readonly settings: ModuleSettings;
   readonly needs: NonNullable<ModuleObject['needs']>;

@@ -43,7 +43,7 @@ export interface ScoreContext {
 export interface ModuleServices {
   /** An image as a PNG file. */
   readonly png: (image: RgbImage) => Promise<Uint8Array>;
-  /** How many processes of the run use the module at the same time. */
+  /** Number of the run's processes that use the module concurrently. */
   readonly processes: number;
 }
 

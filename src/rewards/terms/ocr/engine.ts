@@ -5,7 +5,7 @@ import { allowManyListeners } from '../../../core/clock.js';
 /** One line of text as it was read. */
 export interface OcrLine {
   readonly text: string;
-  /** How sure the engine is of the line, in [0, 1]. */
+  /** The engine's confidence in the line, in [0, 1]. */
   readonly confidence: number;
 }
 

@@ -34,7 +34,7 @@ export interface Contestant {
 export interface Meeting {
   /** The share of the first contestant, from 0 to 1, over both orders. Null if the judge did not decide both. */
   readonly share: number | null;
-  /** How often the image that is shown first won, of the two questions. A tie counts half. */
+  /** Number of the two questions in which the first image won. A tie counts half. */
   readonly firstShown: number;
   /** Whether the two orders have different winners. */
   readonly contradicts: boolean;

@@ -8,7 +8,7 @@ export type Rounds = number | 'all' | null;
 export interface Played<R> {
   /** Games that were decided. */
   readonly games: readonly Game[];
-  /** What `play` gave for each pairing, in order. */
+  /** The results of `play`, one for each pairing, in order. */
   readonly results: readonly (readonly [Pairing, R])[];
 }
 
@@ -81,7 +81,7 @@ export interface Round {
   readonly points: readonly number[];
   /** Places of players with equal points [players]. Lower places come first. */
   readonly places: readonly number[];
-  /** How often each has sat out [players]. */
+  /** Number of rounds that each player has sat out [players]. */
   readonly satOut: readonly number[];
   readonly haveMet: (one: number, other: number) => boolean;
 }

@@ -210,7 +210,7 @@ export interface ForwardPace {
   readonly heartbeatMs: number;
 }
 
-/** As in W&B's SDK. After some minutes of silence, a server considers a run crashed. */
+/** The intervals of W&B's SDK. After some minutes of silence, a server considers a run crashed. */
 export const defaultPace: ForwardPace = { everyMs: 15_000, heartbeatMs: 30_000 };
 
 /** The server rejects longer lines. Line numbers of the file stay the same. */
@@ -378,7 +378,7 @@ export class WandbForwarder {
     this.#wasStopRequested = stopped;
   }
 
-  /** As many rows as one request takes. */
+  /** The rows of the next request, up to its maximum size. */
   #nextRows(): { readonly rows: readonly Row[]; readonly media: readonly Media[]; readonly lines: readonly string[] } {
     const rows: Row[] = [];
     const media: Media[] = [];
