@@ -5,6 +5,7 @@ const e2e = 'test/e2e/**/*.test.ts';
 /** Recipes with one short run in `npm test`. */
 export const RECIPES = [
   'image_edit_tokens',
+  'image_editor',
   'edit_response',
   'ip_adapter',
   'prompt_enhance',
