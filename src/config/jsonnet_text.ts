@@ -30,7 +30,7 @@ export interface FieldToken {
 /** A place in a file: the names of the surrounding fields, outermost first. */
 export interface ObjectPlace {
   readonly path: readonly string[];
-  /** Whether it is in a local, which any field may use. */
+  /** Whether the place is inside a `local`, which any field may use. */
   readonly isLocal: boolean;
 }
 

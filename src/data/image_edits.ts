@@ -59,7 +59,7 @@ export const IMAGE_EDIT_COLUMNS: ImageEditColumns = {
   target: 'target',
 };
 
-/** Whether a path has the ending of a file of rows, which no other list of samples has. */
+/** Whether a path has the extension of a file of rows. Other lists of samples have other extensions. */
 export function mayHoldRows(path: string): boolean {
   return ['.jsonl', '.parquet'].includes(extname(path));
 }

@@ -140,7 +140,7 @@ export function encodeNpy(array: NpyArray): Uint8Array {
 }
 
 /**
- * Parses an array. Int64 and uint16, which NumPy users often save, are narrowed to int32. Raises DataError naming
+ * Parses an array. The types int64 and uint16, which NumPy users often save, are narrowed to int32. Raises DataError naming
  * `where`.
  */
 export function decodeNpy(bytes: Uint8Array, where: string): NpyArray {

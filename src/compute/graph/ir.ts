@@ -56,7 +56,7 @@ export interface OpAttributes {
   /** Images [N, C, H, W] convolved with kernels [O, C, h, w], plus an optional bias [O]: [N, O, H', W']. */
   Conv: Convolution;
   /**
-   * Conv's transpose for [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Several sizes H have the same H'.
+   * Conv's transpose for [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Different H can have the same H'.
    * `outputPadding` is the difference between the desired one and the smallest.
    */
   ConvTranspose: Convolution & { readonly outputPadding: readonly [number, number] };

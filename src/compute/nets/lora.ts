@@ -37,11 +37,11 @@ export interface LoraSettings {
    * match whole names or their ends.
    */
   readonly targets: string | readonly string[];
-  /** Layers that `targets` match but that get no adapter; absent: none. */
+  /** Layers that `targets` match but that get no adapter. Absent: none. */
   readonly excluded?: string | readonly string[];
   /**
    * The only indexes of layers with an adapter, and the names of the lists that they count in (empty: any), for targets
-   * given as a list; absent: all.
+   * given as a list. Absent: all.
    */
   readonly transformed?: { readonly indexes: readonly number[]; readonly patterns: readonly string[] };
 }
@@ -67,7 +67,7 @@ const WEIGHT = '.weight';
 
 /**
  * The adapter of a model with these parameters, of which `linear` are the weights of linear layers and `head` is the
- * output head. `namings` are alternative namings of layers; the first under which a target matches counts. Raises
+ * output head. `namings` are alternative namings of layers. The first under which a target matches counts. Raises
  * ConfigError for targets that match no layer.
  */
 export function adapterOf(

@@ -2,7 +2,7 @@
 import { exp, minimum, mul, neg, sub, sumAll } from '../graph/build.js';
 import type { Value } from '../graph/ir.js';
 
-/** The maximum of k3's exponent. float32 overflows at e^88; at e^20, the penalty already dominates. */
+/** The maximum of k3's exponent. float32 overflows at e^88. At e^20, the penalty already dominates. */
 export const KL_EXPONENT_LIMIT = 20;
 
 /** How the distance to the reference enters a loss. */

@@ -15,7 +15,7 @@ import { embedding, geglu, linear, rmsNorm } from './layers.js';
 export interface T5Config {
   readonly vocab_size: number;
   readonly d_model: number;
-  /** Width of a head; heads * d_kv need not be d_model. */
+  /** Width of a head. num_heads * d_kv need not equal d_model. */
   readonly d_kv: number;
   readonly d_ff: number;
   readonly num_layers: number;

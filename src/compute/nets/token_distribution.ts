@@ -38,7 +38,7 @@ import { sumOf, type Product } from './lora.js';
 export interface TokenDistribution {
   /** [N] log-probability of each row's target. */
   readonly logProbs: Value;
-  /** [N] entropy in nats; carries no gradient. */
+  /** [N] entropy in nats. Carries no gradient. */
   readonly entropy: Value;
 }
 
@@ -46,7 +46,7 @@ export interface DistributionOptions {
   readonly temperature: number;
   /**
    * The id at which the vocabulary's second part begins, if a row's distribution covers only the part of its target
-   * (EARL's separate language and vision vocabularies); null if it covers all.
+   * (EARL's separate language and vision vocabularies). Null if it covers all.
    */
   readonly secondPart: number | null;
   /** Whether gradients of the log-probabilities are needed. */
@@ -136,7 +136,7 @@ interface Partial {
   readonly logSum: Value;
   /** [N, 1] */
   readonly entropy: Value;
-  /** The mean row of the table for each product, [N, K]; empty without gradients. */
+  /** The mean row of the table for each product, [N, K]. Empty without gradients. */
   readonly means: readonly Value[];
 }
 
@@ -156,7 +156,7 @@ function inPieces(
   const column = reshape(targets, [rows, 1]);
   const scaled = logits.map((product) => ({ ...product, scale: product.scale / temperature }));
   const pieces = piecesOf(logits[0].table.shape[0], rows, secondPart);
-  /** 0 if a piece's tokens are visible to a row, otherwise NEVER: [N, 1]; null if all are visible. */
+  /** 0 if a piece's tokens are visible to a row, otherwise NEVER: [N, 1]. Null if all are visible. */
   const hiddenOf = ({ second }: Piece): Value | null => {
     if (secondPart === null) return null;
     const seesSecond = greater(column, graph.constant(BigInt64Array.of(BigInt(secondPart - 1)), []));

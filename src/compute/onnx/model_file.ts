@@ -25,7 +25,7 @@ function dtypeOf(data: ModelData): 'float32' | 'int64' | 'int32' | 'uint8' {
   return data instanceof Int32Array ? 'int32' : 'uint8';
 }
 
-/** An ONNX file as a session. Runs may overlap. */
+/** A session of an ONNX file. Runs may overlap. */
 export class ModelFile {
   readonly #ort: typeof Ort;
   readonly #session: Ort.InferenceSession;

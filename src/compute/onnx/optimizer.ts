@@ -25,7 +25,7 @@ interface ParameterState {
   readonly average: Float32Array | null;
 }
 
-/** AdamW (Loshchilov and Hutter, 2019): m, v moving averages of g, g^2. W -= lr (m^ / (sqrt(v^) + eps) + decay w). */
+/** AdamW (Loshchilov and Hutter, 2019): w -= lr (m^ / (sqrt(v^) + eps) + decay w), with bias-corrected moving averages m^ of g and v^ of g^2. */
 export class AdamW {
   readonly #states = new Map<string, ParameterState>();
   #steps = 0;

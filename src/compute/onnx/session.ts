@@ -65,9 +65,9 @@ export async function loadRuntime(): Promise<typeof Ort> {
  * a causal softmax is two to three times as fast without. The runtime sets this for its threads and for the one that makes the
  * session, so that JavaScript there does the same from the first session on.
  *
- * A session's threads wait actively for its next operator, and stop when its run ends: else they would go on for a while and take the
- * cores from the session that runs next, from JavaScript and from the thread that asks the judges. Waking them costs the next run
- * 0.1 to 1 ms where it has several threads, which only the shortest runs feel: these want one thread (`rollout.threads`).
+ * A session's threads spin while they wait for its next operator, and stop when its run ends. Otherwise they would take
+ * cores from the next session, from JavaScript and from the thread that sends judge requests. Waking several threads costs
+ * the next run 0.1 to 1 ms, which only matters for very short runs. These need one thread (`rollout.threads`).
  */
 const SESSION_SETTINGS = { session: { set_denormal_as_zero: '1', force_spinning_stop: '1' } } as const;
 

@@ -140,7 +140,7 @@ const wordsSft = z.strictObject({
   ).prefault({}),
 });
 
-/** For a policy whose answers are text only. */
+/** For a policy that answers in text only. */
 export const wordsAlgorithm = section(
   'The training algorithm of the policy.',
   z.discriminatedUnion('type', [grpo, wordsSft]),

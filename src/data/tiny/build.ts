@@ -55,9 +55,9 @@ export interface TinyDataset<T, O = never> {
    * temporary folder, which is removed when `read` has ended.
    */
   readonly sampled: <S extends PlacedRows>(settings: TinyData<T>, count: number, read: ReadSets<S>) => Promise<S[]>;
-  /** Its folder below a root. Null if it does not exist yet. */
+  /** The dataset's folder below a root. Null if it does not exist yet. */
   readonly find: (root: string, options: O) => string | null;
-  /** Creates it below a root. Does nothing if it exists. Raises the errors of `check` and `write`. */
+  /** Creates the dataset below a root. Does nothing if it exists. Raises the errors of `check` and `write`. */
   readonly makeIn: (root: string, options: O) => Promise<void>;
 }
 

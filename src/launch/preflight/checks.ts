@@ -56,7 +56,7 @@ export interface CheckedRun {
 
 type Check = (run: CheckedRun) => readonly NamedCheck[];
 
-/** In the order in which problems are reported. */
+/** The checks, in the order in which problems are reported. */
 const checks = {
   settings: ({ config: { settings, file } }) =>
     cannotRunYet(settings).map((reason) => [`${file} ${reason}`, () => fail(new ConfigError(reason, { where: file }))]),

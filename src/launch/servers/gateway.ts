@@ -115,7 +115,7 @@ export class SharedGateways {
 
 /**
  * The judges to put behind a gateway. Null for a node file (the run itself reads it and waits), one judge of
- * one run; and for OpenAI's own service. OpenAI balances its load itself and needs requests from a client that knows
+ * one run. And for OpenAI's own service. OpenAI balances its load itself and needs requests from a client that knows
  * its address.
  */
 export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly string[] | null {

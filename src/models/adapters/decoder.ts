@@ -108,7 +108,7 @@ export function adaptFrom(config: DecoderConfig, frozen: Weights, folder: string
 }
 
 /**
- * A decoder's config with the adapter of a folder. Raises the CheckpointErrors of `readAdapterConfig`, ConfigError for targets that match no layer.
+ * A decoder's config with the adapter of a folder. Raises the CheckpointErrors of `readAdapterConfig`, and ConfigError for targets that match no layer.
  */
 export function withStoredAdapter(config: DecoderConfig, folder: string): AdaptedDecoder['config'] {
   const where = `target_modules in ${join(folder, ADAPTER_CONFIG_FILE)}`;

@@ -191,7 +191,7 @@ function loraChain(folder: string): ChainedLora[] {
   return [own, ...loraChain(below)];
 }
 
-/** The sum of LoRAs as one: s1 B1 A1 + s2 B2 A2 = [s1 B1, s2 B2] [A1. A2], with zeros for layers that one of them lacks. */
+/** Combines LoRAs into one by concatenating ranks: s1 B1 A1 + s2 B2 A2 = [s1 B1, s2 B2] [A1. A2]. Layers that one of them lacks count as zeros. */
 function summed(chain: readonly ChainedLora[]): Pick<ChainedLora, 'lora' | 'layers'> {
   const rank = chain.reduce((sum, { lora }) => sum + lora.rank, 0);
   const layers = new Map<string, LayerMatrices>();

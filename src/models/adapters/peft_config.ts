@@ -64,7 +64,7 @@ const keys: Readonly<Record<keyof typeof peftDefaults, 'read' | 'no effect' | Re
   // Changes only the data kept for the gradient, not the result.
   velora_config: 'no effect',
 
-  // These only change the initial A and B over an unchanged base. Pissa, olora, corda, loftq and lora_ga also change the base that they train on.
+  // These only change the initial A and B over an unchanged base. The methods pissa, olora, corda, loftq and lora_ga also change the base.
   init_lora_weights: refused(
     'its base was changed before training, and the file does not contain the change',
     REWRITE,

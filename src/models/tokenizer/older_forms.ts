@@ -135,8 +135,8 @@ const WORDS = String.raw`<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|
 const vocabulary = z.record(z.string(), z.int().nonnegative());
 
 /**
- * The text of the tokenizer.json. Raises CheckpointError, naming `where`, for a vocabulary of another form, or without
- * begin and end tokens.
+ * The text of the tokenizer.json. Raises CheckpointError, with `where`, for a vocabulary of another form or without begin
+ * and end tokens.
  */
 export function clipTokenizerJson(vocab: unknown, merges: string, where: string): string {
   const parsed = vocabulary.safeParse(vocab);

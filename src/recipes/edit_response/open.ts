@@ -186,7 +186,7 @@ export async function longestEdit(
   };
 }
 
-/** 0 for an image that cannot be opened, which is reported when the image is needed. */
+/** Number of an image's tokens. 0 for an image that cannot be opened, which is reported when it is needed. */
 async function tokensIn(file: string, { processor }: VisionEditTask<EditResponseSettings>['seeing']): Promise<number> {
   const size = await imageSize(file);
   return size === null ? 0 : processor.tokensOf(size);

@@ -51,7 +51,7 @@ export function labelsOf<P extends Prompt, A extends Answer, S extends { readonl
   };
 }
 
-/** The policy, its task and its sampling. */
+/** A policy with its task and its sampling. */
 interface Answering<P extends Prompt, A extends Answer, H> {
   readonly task: Task<P, A>;
   readonly policy: Policy<NoInfer<P>, A, H>;

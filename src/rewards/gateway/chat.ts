@@ -156,7 +156,7 @@ export async function readChatModel(bytes: Buffer, options: ReadingOptions): Pro
   }
   for (const url of urls) {
     await checkImage(url, maxImagePixels);
-    // Yields to others: a large image takes as long as many small requests.
+    // Yields to other requests, because a large image takes as long as many small ones.
     if (url.length > LARGE_TEXT) await setImmediate();
     requireCaller();
   }

@@ -42,7 +42,7 @@ export function isModel(answered: string, asked: string): boolean {
 /** The advice that allows another name of a model, given as JSON. Null means any. */
 export type AllowAlias = (name: string | null) => string;
 
-/** By a setting of a config. */
+/** Advice to change a setting of the config. */
 export function allowBySetting(setting: string): AllowAlias {
   return (name) => `set ${setting}: ${name === null ? 'true' : `[${name}]`}`;
 }

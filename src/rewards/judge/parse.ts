@@ -51,9 +51,10 @@ function whyNoScores(found: 'wrong' | 'conflict' | null, arity: number): string 
 const scoreTag = /<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/gi;
 
 /**
- * Reads the `<score>n</score>` of a reply: a number from 0 to 10 with at most one decimal, spaces allowed inside the tag. Several have to
- * agree. Reasoning may quote the tag earlier without such a number. A last tag that is not such a number gives no score, even if an earlier
- * one would. In a reply that was `cutOff` the tag counts only at the very end. Never throws.
+ * Parses the `<score>n</score>` of a reply: a number from 0 to 10 with at most one decimal. Spaces in the tag are allowed.
+ * Several valid tags must agree. Earlier reasoning may quote the tag without a number. If the last tag contains no valid
+ * number, there is no score, even if an earlier one is valid. In a reply that was `cutOff`, only a tag at the very end
+ * counts. Never throws.
  */
 export function parseScoreTag(text: string, cutOff = false): Parsed {
   const checked = answerOf(text, 'score');

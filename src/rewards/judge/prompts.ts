@@ -1,8 +1,9 @@
 /**
- * The judge's questions. The criteria are those of VIEScore (Ku et al., 2024. Two scores for semantic consistency, two for perceptual
- * quality) and of EARL's ground score (agreement with the labeled edit). The wording is editrl's own, so scores are not comparable with
- * published ones. Texts begin with their constant part and end with the instruction, and images come from the most to the least shared: a
- * server with a prefix cache then computes a group's common part once.
+ * The judge's questions. Their criteria are those of VIEScore (Ku et al., 2024) and of EARL's ground score. VIEScore has two
+ * scores for semantic consistency and two for perceptual quality. The ground score is the agreement with the labeled edit.
+ * The wording is editrl's own, so scores are not comparable with published ones. Texts begin with their constant part and
+ * end with the instruction, and the most shared images come first. A server with a prefix cache then computes a group's
+ * common part once.
  */
 import { ConfigError } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';

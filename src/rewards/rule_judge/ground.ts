@@ -36,7 +36,7 @@ export interface GroundScore {
   readonly reasoning: string;
 }
 
-/** Marks for cells beside the edit that differ from the truth, in the bands of the question. */
+/** Marks for the number of unedited cells that differ from the truth, in the bands of the question. */
 const GROUND_MARKS: Marks = [10, 7, 4, 2, 0];
 
 function emptyInBoth(truth: Scene, seen: Scene): number[] {

@@ -27,8 +27,8 @@ export interface Reading {
 }
 
 /**
- * The largest deviation of a readable cell. Two templates are at least 42 levels apart (root mean square over a cell), so beyond half of
- * that a cell is no longer closer to one of them.
+ * Maximum deviation of a readable cell. Two templates differ by at least 42 levels (root mean square over a cell). A cell
+ * that deviates by more than half of this may be closer to another template.
  */
 export const MAX_DEVIATION = 21;
 /** A cell has to be closer to its template than to the second closest by this factor. */

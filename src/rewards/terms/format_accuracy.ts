@@ -48,10 +48,10 @@ export function formatScore(text: string, which: AnswerBlock): number {
   return think.end <= answer.start ? 1 : 0.6;
 }
 
-/** Python's `\((\d+)\)`, whose digits are those of every script. */
+/** Python's `\((\d+)\)`, which matches the digits of every script. */
 const parenthesised = /\((\p{Nd}+)\)/gu;
 
-/** An item's number: alone between parentheses and not attached to a word, with at most three digits, so that a year in a label does not count. */
+/** An item's number: in parentheses, not attached to a word, and with at most three digits, so that years in labels do not count. */
 const itemNumber = /(?<![^\s,;)])\((\d{1,3})\)(?![^\s,;.(])/g;
 
 /** The numbers, as written, of an answer's actions. */

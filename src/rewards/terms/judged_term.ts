@@ -26,8 +26,8 @@ export interface JudgedScore {
 }
 
 /**
- * Asks all questions about an item at once. A question without an answer leaves the item unscored. Raises DataError for faults of the
- * dataset: no source image, no labeled result although a question shows it, or one that is too small to be shown.
+ * Asks all questions about an item at once. If one of them gets no answer, the item is unscored. Raises DataError for faults
+ * of the dataset: a missing source image, a missing labeled result that a question shows, or an image that is too small.
  */
 export function judgedTerm(
   { name, questions, value, valuePart }: JudgedScore,

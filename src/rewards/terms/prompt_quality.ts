@@ -32,7 +32,7 @@ const FILLING = new Set([
 const NEW_WORDS = 5;
 const MIN_WORDS = 5;
 
-/** Each point from 0 to 1. */
+/** The five numbers, each from 0 to 1. */
 export interface PromptQuality {
   readonly longer: number;
   readonly keeps: number;

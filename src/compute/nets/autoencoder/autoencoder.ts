@@ -16,7 +16,7 @@ export interface LatentDistribution {
   readonly logVariance: Value;
 }
 
-/** Images [B, in_channels, H, W] in [-1, 1]; H and W are multiples of `reduction`. */
+/** Images [B, in_channels, H, W] in [-1, 1]. H and W are multiples of `reduction`. */
 export function encodeImages(config: AutoencoderConfig, images: Value): LatentDistribution {
   const { block_out_channels: channels, norm_num_groups: groups, latent_channels: latent } = config;
   let x = convolve(images, 'encoder.conv_in', channels[0], 3);
@@ -93,7 +93,7 @@ export interface AutoencoderLoss {
 /**
  * Mean squared error of images [B, C, H, W] decoded from mean + deviation * noise, plus `klWeight` times the divergence
  * of the latents from a standard normal distribution, sum((mean^2 + variance - log variance - 1) / 2), divided by B C H
- * W (Kingma and Welling, 2014; weighted as in Rombach et al., 2022).
+ * W (Kingma and Welling, 2014, with the weights of Rombach et al., 2022).
  * @param noise [B, latent_channels, H / reduction, W / reduction]
  */
 export function autoencoderLoss(

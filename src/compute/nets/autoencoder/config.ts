@@ -7,9 +7,9 @@ export interface AutoencoderConfig {
   readonly in_channels: number;
   readonly out_channels: number;
   readonly latent_channels: number;
-  /** Channels of each level; the image is halved between levels. */
+  /** Channels of each level. The image is halved between levels. */
   readonly block_out_channels: readonly number[];
-  /** Residual blocks of an encoder level; a decoder level has one more. */
+  /** Residual blocks of an encoder level. A decoder level has one more. */
   readonly layers_per_block: number;
   readonly norm_num_groups: number;
   /** Latents that a diffusion model sees are (latent - shift_factor) * scaling_factor. */

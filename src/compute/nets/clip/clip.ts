@@ -1,6 +1,6 @@
 /**
  * CLIP (Radford et al., 2021) and SigLIP (Zhai et al., 2023), with the names of Hugging Face's models. They embed texts
- * and images in one space, in which the cosine compares them; CLIP's text half also conditions image models.
+ * and images in one space, in which the cosine compares them. CLIP's text half also conditions image models.
  * Axis letters: B samples, T tokens of a text or N of an image, W width, S side of an image, H heads, D depth of a
  * head, E width of the shared space.
  */
@@ -157,7 +157,7 @@ export function embedImages(
 export function endRows(ids: Value, end: number): Value {
   const { graph } = ids;
   const [batch, length] = ids.shape as [number, number];
-  // Numbers that are least at the end; the first of equal ones counts.
+  // Numbers that are least at the end. The first of equal ones counts.
   const apart =
     end === LEGACY_END
       ? neg(cast(ids, 'float32'))
@@ -252,7 +252,7 @@ function pooled(vision: SiglipConfig['vision'], rows: Value, batch: number, toke
   return add(found, feedForward(vision, `${name}.mlp`, layerNorm(found, `${name}.layernorm`, eps)));
 }
 
-/** `projection_dim`: width of the summary's projection; null: no projection. */
+/** `projection_dim`: width of the summary's projection. Null: no projection. */
 export type ClipTextConfig = ClipConfig['text'] & { readonly projection_dim: number | null };
 
 const any = z.unknown().optional();

@@ -30,7 +30,7 @@ export interface TextTowerConfig extends TowerConfig {
 export interface VisionTowerConfig extends TowerConfig {
   /** Side of an image in pixels. */
   readonly image_size: number;
-  /** Side of the square of pixels that becomes one token; pixels beyond the last whole square are ignored. */
+  /** Side of the square of pixels that becomes one token. Pixels beyond the last whole square are ignored. */
   readonly patch_size: number;
 }
 
@@ -41,7 +41,7 @@ export interface ClipConfig {
   readonly text: TextTowerConfig & {
     readonly bos_token_id: number;
     /**
-     * The token at whose first place a text is summarized. Older files have 2 for any vocabulary; the highest id of a
+     * The token whose first position summarizes a text. Older files have 2 for any vocabulary. The highest id of a
      * text then marks its end.
      */
     readonly eos_token_id: number;
@@ -56,7 +56,7 @@ export interface SiglipConfig {
     readonly projection_size: number;
   };
   readonly vision: VisionTowerConfig & {
-    /** Whether attention pools an image's tokens; without it there is no image embedding. */
+    /** Whether attention pools an image's tokens. Without it there is no image embedding. */
     readonly vision_use_head: boolean;
   };
 }
@@ -64,7 +64,7 @@ export interface SiglipConfig {
 /** Epsilon of the layer norms in both halves of CLIP, if a config has none. */
 export const CLIP_EPS = 1e-5;
 
-/** Older files have this value for any vocabulary (ClipConfig). */
+/** The id of the end token in older files, which is wrong for most vocabularies. See ClipConfig. */
 export const LEGACY_END = 2;
 
 /** The content of a folder's config.json, which Hugging Face reads as a CLIPModel's. */

@@ -32,7 +32,7 @@ export interface ContrastiveLoss {
 const MAX_LOGIT_SCALE = Math.log(100);
 
 /**
- * Limits the scale to its maximum; call it after every step. The loss cannot do this, because a clipped scale would
+ * Limits the scale to its maximum. Call it after every step. The loss cannot do this, because a clipped scale would
  * have no gradient.
  */
 export function clampLogitScale(weights: ReadonlyMap<string, { readonly data: Float32Array }>): void {

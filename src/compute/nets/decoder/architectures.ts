@@ -11,7 +11,7 @@ import { readScaling, requireOneRotation } from './rope.js';
 /** A model as its folder describes it. */
 export interface Architecture {
   readonly config: DecoderConfig;
-  /** The largest supported number of tokens; null if the config does not limit it. */
+  /** The largest supported number of tokens. Null if the config does not limit it. */
   readonly contextSize: number | null;
 }
 
@@ -50,7 +50,7 @@ const base = z.object({
 type HubConfig = z.output<typeof base>;
 
 /**
- * The value of each trait of a family, except for the activation, which the file names; undefined for a trait that the
+ * The value of each trait of a family, except for the activation, which the file names. Undefined for a trait that the
  * family does not have.
  */
 type Traits = { readonly [name in Exclude<Trait, 'activation'>]: DecoderConfig[name] | undefined };
@@ -63,17 +63,17 @@ interface Family {
   readonly context: number;
   /** Whether the output head shares the embeddings if the file does not say. */
   readonly tied: boolean;
-  /** The default of `head_dim`; null: hidden_size / num_attention_heads. */
+  /** The default of `head_dim`. Null: hidden_size / num_attention_heads. */
   readonly headDim: number | null;
-  /** Whether `head_dim` is read; otherwise it is hidden_size / num_attention_heads. */
+  /** Whether `head_dim` is read. Otherwise it is hidden_size / num_attention_heads. */
   readonly readsHeadDim: boolean;
   /** Whether it has windows in any case. */
   readonly needsWindow: boolean;
-  /** The key of a vision model's text settings; null: the top level. */
+  /** The key of a vision model's text settings. Null: the top level. */
   readonly nested: string | null;
-  /** The default split of a head over the axes of images; empty: the family has no supported vision encoder. */
+  /** The default split of a head over the axes of images. Empty: the family has no supported vision encoder. */
   readonly sections: readonly number[];
-  /** The key that names the activation; the supported activations, by their names in files; and the default name. */
+  /** The key that names the activation, the supported activations by their names in files, and the default name. */
   readonly activation: {
     readonly key: 'hidden_act' | 'hidden_activation';
     readonly covered: Readonly<Record<string, Activation>>;
@@ -207,12 +207,12 @@ export const activations: readonly string[] = [
   ...new Set(Object.values<Family>(families).flatMap(({ activation }) => Object.keys(activation.covered))),
 ];
 
-/** Which parts of a model to read. */
+/** The parts of a model to read. */
 export type ReadPart = 'words' | 'words and images';
 
 /**
- * Reads a `config.json`, with a vision model's encoder if `part` requests it. Raises CheckpointError, naming `where`,
- * for an unsupported model or settings; the message lists the supported ones.
+ * Reads a `config.json`, including a vision model's encoder if `part` requests it. Raises CheckpointError, with `where`,
+ * for unsupported models or settings. The message lists the supported ones.
  */
 export function readArchitecture(json: unknown, where: string, part: ReadPart = 'words'): Architecture {
   const outer = z.looseObject({ model_type: z.string() }).safeParse(json);
@@ -374,7 +374,7 @@ function known(traits: { readonly [name in Trait]: DecoderConfig[name] | undefin
   >;
 }
 
-/** The rotation of one kind of layers in newer files, which give it for each kind or once for all; null without one. */
+/** The rotation of one kind of layers in newer files, which give it for each kind or once for all. Null without one. */
 function ropeOf({ rope_parameters: all }: HubConfig, kind: string): Readonly<Record<string, unknown>> | null {
   const own = all?.[kind];
   return typeof own === 'object' && own !== null ? (own as Readonly<Record<string, unknown>>) : (all ?? null);

@@ -1,6 +1,6 @@
 /**
  * Attention for prompts that several answers share. A batch has P prompts of Tp columns (padded on the left) and G answers of Ta
- * columns for each; a prompt's keys and values are computed once and read by all its answers.
+ * columns for each. The keys and values of a prompt are computed once for all its answers.
  *
  * Axis letters: P prompts, G answers of a prompt, Tp and Ta columns, K key/value heads, R query heads per key/value head, D depth.
  * Queries, keys and values are kept [P, K, …] (see heads.ts), so that sharing needs no copy.
@@ -181,7 +181,7 @@ export function swapLastAxes(x: Value): Value {
   return transpose(x, [...Array.from({ length: rank - 2 }, (_, axis) => axis), rank - 1, rank - 2]);
 }
 
-/** Keys and values [..., T, D], and a mask that broadcasts over the scores [..., rows, T]; null for none. */
+/** Keys and values [..., T, D], and a mask that broadcasts over the scores [..., rows, T]. Null for none. */
 export interface AttentionInput {
   readonly keys: Value;
   readonly values: Value;
@@ -201,7 +201,7 @@ function attend(
 
 /**
  * Gradients of queries, keys and values. A softmax's gradient is w (dw - sum(w dw)), where sum(w dw) = d . mixture (Dao
- * et al., "FlashAttention", 2022). `inner` is that sum [..., rows, 1]; the mixture gives it more cheaply than the
+ * et al., "FlashAttention", 2022). `inner` is that sum [..., rows, 1]. The mixture gives it more cheaply than the
  * weights.
  */
 function attendGradient(
@@ -242,11 +242,11 @@ export function attendPrompts(queries: Value, keys: Value, values: Value, paddin
 }
 
 /**
- * Whole answers attending to their prompt and to themselves: queries [P * K * G, R, T, D]; the prompt's keys and values
- * [P, K, Tp, D], the answers' [P * K * G, T, D]. Returns heads [P * K * G, R * T, D].
+ * Lets whole answers attend to their prompt and to themselves. Queries are [P * K * G, R, T, D], the prompt's keys and
+ * values [P, K, Tp, D], and the answers' [P * K * G, T, D]. Returns heads [P * K * G, R * T, D].
  *
- * It is one softmax over the columns of both, without joining the scores: each part has a softmax of its own, and the parts are
- * weighed by their shares of the whole exponential sum, share = s(log sum_prompt - log sum_answer) with s the logistic function.
+ * The result equals one softmax over the columns of both, without joined scores. Each part has its own softmax, weighted by
+ * its share of the whole exponential sum: share = s(log sum_prompt - log sum_answer) with the logistic function s.
  */
 export function attendSequences(queries: Value, prompt: AttentionInput, answer: AttentionInput): Value {
   const [prompts, k] = prompt.keys.shape as [number, number];
@@ -299,12 +299,12 @@ function logSumExp({ scores, weights }: { readonly scores: Value; readonly weigh
 export interface AnswerContext {
   readonly keysTransposed: Value;
   readonly values: Value;
-  /** Broadcasts over the scores [P * K * G, R * T, columns]; null for none. */
+  /** Broadcasts over the scores [P * K * G, R * T, columns]. Null for none. */
   readonly mask: Value | null;
 }
 
 /**
- * Answers' latest tokens attending to their prompt and to `seen`, for decoding: queries [P * K * G, R, T, D]; the prompt's keys transposed [P, K, D, Tp] and
+ * Answers' latest tokens attending to their prompt and to `seen`, for decoding: queries [P * K * G, R, T, D]. The prompt's keys transposed [P, K, D, Tp] and
  * values [P, K, Tp, D]. One softmax over all columns. Returns heads [P * K * G, R * T, D].
  */
 export function attendAnswers(
@@ -335,7 +335,7 @@ export function attendAnswers(
   return mixed;
 }
 
-/** Queries [N, rows, D] against keys transposed [N, D, columns]; a single column needs no matrix product. */
+/** Queries [N, rows, D] against keys transposed [N, D, columns]. A single column needs no matrix product. */
 function scoresOf(queries: Value, keysTransposed: Value): Value {
   const [batch, depth, columns] = keysTransposed.shape as [number, number, number];
   if (columns > 1) return matMul(queries, keysTransposed);

@@ -59,7 +59,7 @@ export interface DecoderConfig extends RotarySettings {
   readonly qk_norm?: boolean;
   /** How many columns a query sees in `sliding_layers`, its own included. Absent: all before it. */
   readonly sliding_window?: number;
-  /** The layers with the window; absent: all. */
+  /** The layers with the window. Absent: all. */
   readonly sliding_layers?: readonly number[];
   /** The base of the rotary angles in `sliding_layers`, which are not scaled (Gemma 3). Absent: as in the other layers. */
   readonly sliding_rope_theta?: number;
@@ -74,9 +74,9 @@ export interface DecoderConfig extends RotarySettings {
   /** Which norms a block has: before attention and feed-forward, or before and after each (Gemma 3). Absent: `before`. */
   readonly block_norms?: BlockNorms;
   readonly tie_word_embeddings: boolean;
-  /** The adapter that is trained on top of frozen weights; absent: all weights are trained. */
+  /** The adapter that is trained on top of frozen weights. Absent: all weights are trained. */
   readonly adapter?: Adapter;
-  /** The vision encoder; absent: the model reads only words. */
+  /** The vision encoder. Absent: the model reads only words. */
   readonly vision?: VisionConfig;
   /** For a vision model: how many rotary frequencies of a head follow time, rows and columns. */
   readonly mrope_section?: readonly number[];
@@ -125,7 +125,7 @@ export function rotations(config: DecoderConfig): { readonly usual: RotarySettin
   return { usual: config, sliding: theta === undefined ? config : { head_dim, rope_theta: theta } };
 }
 
-/** The number of columns that a layer's queries attend to, out of `columns`; null for all. */
+/** The number of columns that a layer's queries attend to, out of `columns`. Null for all. */
 export function windowOf(config: DecoderConfig, layer: number, columns: number): number | null {
   const { sliding_window: window } = config;
   return window === undefined || window >= columns || !hasSlidingWindow(config, layer) ? null : window;

@@ -58,7 +58,7 @@ function norm(config: DecoderConfig, x: Value, name: string): Value {
   return rmsNorm(x, name, config.rms_norm_eps, config.norm_scale);
 }
 
-/** x + attention, then x + gated feed-forward; `keep` first drops the rows that no later layer reads. */
+/** x + attention, then x + gated feed-forward. `keep` first drops the rows that no later layer reads. */
 function block(config: DecoderConfig, index: number, x: Value, attend: Attend, keep: (rows: Value) => Value): Value {
   const layer = `model.layers.${index}`;
   const { adapter } = config;

@@ -1,7 +1,8 @@
 /**
- * The two orders of heads. Projections make rows [N, H * D], token after token; attention reads one head after another, so that the answers of a
- * prompt lie together. A batch's rows are its prompts' [P, Tp], then its answers' [P, G, Ta], or those of tokens alone. Heads are moved by gathering
- * them one by one, which also cuts a part out of the rows in the same pass, and leaves padding out or puts it in: slicing and transposing would take two.
+ * Converts between two orders of heads. Projections make rows [N, H * D], token after token. Attention needs one head after
+ * another, so that the answers of a prompt are adjacent. The rows of a batch are those of its prompts [P, Tp] and then of
+ * its answers [P, G, Ta], or only of tokens. Gathering single heads also selects a part of the rows and adds or removes
+ * padding in the same pass. Slicing and transposing would take two passes.
  */
 import { concat, gather, reshape, slice, withGradient } from '../../graph/build.js';
 import type { Graph, Shape, Value } from '../../graph/ir.js';

@@ -11,12 +11,12 @@ export interface BatchShape {
   readonly promptColumns: number;
   readonly answerColumns: number;
   /**
-   * The number of rows of whole sequences if only tokens have rows; absent: one for each column, including padding.
+   * The number of rows of whole sequences if only tokens have rows. Absent: one for each column, including padding.
    * There is at least one more of each than tokens in any batch, and at least one more column than tokens in any
    * sequence.
    */
   readonly tokenRows?: TokenRows;
-  /** The images of each prompt; required by a decoder with a vision encoder, absent for others. */
+  /** The images of each prompt. Required by a decoder with a vision encoder, absent for others. */
   readonly images?: ImageShape;
 }
 
@@ -36,12 +36,12 @@ export type PromptShape = Omit<BatchShape, 'answersPerPrompt' | 'answerColumns' 
 
 /** Inputs of a whole-sequence graph. */
 export interface SequenceInputs {
-  /** int64 [P, Tp]: prompts without their last token, padded on the left; or [rows] if only tokens have rows. */
+  /** int64 [P, Tp]: prompts without their last token, padded on the left. If only tokens have rows, [rows]. */
   readonly promptIds: Value;
   /** float32 [P, Tp]: 0 on tokens, a large negative number on padding. */
   readonly promptPadding: Value;
   /**
-   * int64 [P, G, Ta]: the prompt's last token, then the answer without its last token; or [rows] if only tokens have
+   * int64 [P, G, Ta]: the prompt's last token, then the answer without its last token. [rows] if only tokens have
    * rows.
    */
   readonly answerIds: Value;
@@ -99,7 +99,7 @@ export interface StepInputs {
   readonly answerPadding: Value;
   /**
    * For layers with a window shorter than the columns: float32 [Tp + Ta], 0 for columns within the token's window, a
-   * large negative number for those before it; null without such layers.
+   * large negative number for those before it. Null without such layers.
    */
   readonly window: Value | null;
   readonly prompt: readonly LayerCache[];

@@ -153,7 +153,7 @@ export function requireOneRotation(scaling: RopeJson, parameters: RopeJson, thet
 }
 
 /**
- * The scaling of a `config.json`'s rotation; null without one. Raises CheckpointError, naming `where`, for an
+ * The scaling of a `config.json`'s rotation. Null without one. Raises CheckpointError, naming `where`, for an
  * unsupported scaling.
  */
 export function readScaling(

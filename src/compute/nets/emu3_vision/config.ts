@@ -11,16 +11,16 @@ export interface Emu3VisionConfig {
   readonly codebook_size: number;
   /** Channels of latents, including those of the codes. */
   readonly embed_dim: number;
-  /** Channels at full resolution; `ch_mult` multiplies them at each level. */
+  /** Channels at full resolution. `ch_mult` multiplies them at each level. */
   readonly ch: number;
   /** The image is halved between levels. */
   readonly ch_mult: readonly number[];
-  /** Residual blocks of an encoder level; a decoder level has one more. */
+  /** Residual blocks of an encoder level. A decoder level has one more. */
   readonly num_res_blocks: number;
   /** Levels at which all places attend to each other. */
   readonly attn_resolutions: readonly number[];
   readonly attention_heads: number;
-  /** Frames of a clip that become one; an image is encoded as a clip of that many equal frames. A power of 2. */
+  /** Frames of a clip that become one. An image is encoded as a clip of that many equal frames. A power of 2. */
   readonly temporal_downsample_factor: number;
 }
 

@@ -8,7 +8,7 @@ import { silu } from '../layers.js';
 import { sumOf } from '../lora.js';
 import { type Emu3VisionConfig, namings, NORM_GROUPS } from './config.js';
 
-/** A norm of images; its parameters have this name. */
+/** A norm of images. Its parameters have this name. */
 export type Norm = (x: Value, name: string) => Value;
 
 /** By groups of channels. */

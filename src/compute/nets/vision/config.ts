@@ -43,10 +43,10 @@ export interface VisionConfig extends PatchSizes, MarkedImageTokens {
   readonly out_width: number;
   /**
    * Side in pixels of the windows within which patches attend to each other, and the blocks that attend to the whole
-   * frame; null: all blocks do.
+   * frame. Null: all blocks do.
    */
   readonly windows: { readonly window_size: number; readonly fullatt_block_indexes: readonly number[] } | null;
-  /** The weight of a second in the temporal positions of a clip; null: each time step counts 1. */
+  /** The weight of a second in the temporal positions of a clip. Null: each time step counts 1. */
   readonly tokens_per_second: number | null;
 }
 

@@ -29,7 +29,7 @@ const EPS = 1e-6;
 
 /** The inputs of the encoder. */
 export interface EncoderInputs {
-  /** [F * W * U, values of a patch]; values in unused slots have no effect on others. */
+  /** [F * W * U, values of a patch]. Values in unused slots have no effect on others. */
   readonly pixels: Value;
   /** Cosines and sines of the patches' angles [F * W * U, depth of a head / 2]. */
   readonly cos: Value;
@@ -185,9 +185,9 @@ function imageTokens(
 }
 
 /**
- * Words [N, width] with the images' tokens [M, width] inserted. Inputs of the graph: `picture_index`, int64 [N], the
- * index into words and images together for each row; `picture_places`, int64 [M], the row of each image token, N for
- * none.
+ * Inserts the images' tokens [M, width] into the words [N, width]. The graph gets two inputs. `picture_index`, int64 [N],
+ * is the index of each row into words and images together. `picture_places`, int64 [M], is the row of each image token, or
+ * N for none.
  */
 export function withImageTokens(
   words: Value,

@@ -1,13 +1,14 @@
 /**
- * Where patches lie in the encoder's arrays. Patches attend to each other within one time step, and in most blocks of Qwen2.5-VL within a window of
- * it. So a batch is [frames, windows, slots]: each time step of each image is a frame with a fixed number of windows, each window has a fixed
- * number of slots, and slots that a smaller image leaves unused are masked. The squares that become one token lie together within a window.
+ * The layout of patches in the encoder's arrays. Patches attend to each other within one time step, and in most blocks of
+ * Qwen2.5-VL within a window of it. So a batch is [frames, windows, slots]. Each time step of an image is a frame with a
+ * fixed number of windows, and each window has a fixed number of slots. Unused slots of smaller images are masked. The
+ * patches that become one token are adjacent within a window.
  */
 import { type RotarySettings, rotationOf } from '../decoder/rope.js';
 import type { PatchSizes, VisionConfig } from './config.js';
 
 /**
- * Patches of an image or clip: time steps (1 for an image), rows and columns; rows and columns are multiples of
+ * Patches of an image or clip: time steps (1 for an image), rows and columns. Rows and columns are multiples of
  * `spatial_merge_size`.
  */
 export interface PatchGrid {
@@ -44,7 +45,7 @@ export type ImageShape =
   | { readonly from: 'tokens' | 'features'; readonly tokens: number }
   | { readonly from: 'pixels'; readonly frames: FrameShape };
 
-/** The squares (tokens) of one time step, window after window; squares are counted row after row. */
+/** The squares (tokens) of one time step, window after window. Squares are counted row after row. */
 export function windowsOf(
   { rows, columns }: PatchGrid,
   {

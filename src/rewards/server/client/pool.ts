@@ -62,7 +62,7 @@ const defaultPolicy: AskPolicy = {
   backoffCapMs: 8_000,
   retryAfterCapMs: 30_000,
 };
-/** After this many failed items in a row, a server is skipped for the pause. If only its judge fails, it is asked after the others. */
+/** Number of failed items in a row after which a server is skipped for the pause. If only its judge fails, the other servers are used first. */
 const FAILURE_LIMIT = 3;
 const PAUSE_MS = 10_000;
 const CHECK_INTERVAL_MS = 1_000;

@@ -156,7 +156,7 @@ export function lineWidth({ width, height }: Size): number {
   return Math.min(LINE_HEIGHT * LONGEST_LINE, Math.max(1, Math.ceil((LINE_HEIGHT * width) / height)));
 }
 
-/** Interleaved RGB bytes as normalized planes of blue, green and red, in rows of `stride` floats whose rest stays 0. */
+/** Converts interleaved RGB bytes to normalized planes of blue, green and red. Rows have `stride` floats, padded with 0. */
 export function toPlanes(image: RgbImage, { mean, std }: Normalisation, stride = image.width): Float32Array {
   const { width, height, data } = image;
   const planes = new Float32Array(3 * stride * height);
