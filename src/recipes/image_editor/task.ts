@@ -42,8 +42,11 @@ export interface EditorParts {
   readonly sourceInput: SourceInput;
 }
 
-/** Prompts are cached up to this many bytes, so that small datasets are read and encoded once. */
-const KEPT_BYTES = 2 ** 29;
+/**
+ * Prompts for training and held-out ones are each cached up to this many bytes: encoding them takes longer than a solver step of a large model. Training
+ * passes many prompts between two evaluations, which must not evict the held-out ones.
+ */
+const KEPT_BYTES = 2 ** 30;
 
 function bytesOf({ source, beside, flow, size }: EditorPrompt): number {
   const { text, without, context, kept, further = [] } = flow;
@@ -53,6 +56,10 @@ function bytesOf({ source, beside, flow, size }: EditorPrompt): number {
   return images + 4 * (text.length + (without?.text.length ?? 0) + context.length + shown + target);
 }
 
+function promptCache(): LRUCache<string, EditorPrompt> {
+  return new LRUCache({ maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
+}
+
 /** The further images for a judge. */
 function besideOf({ beside }: Pick<EditorPrompt, 'beside'>): Partial<Pick<JudgeItem, 'beside'>> {
   return beside.length === 0 ? {} : { beside };
@@ -60,7 +67,7 @@ function besideOf({ beside }: Pick<EditorPrompt, 'beside'>): Partial<Pick<JudgeI
 
 export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages<EditorPrompt, VisionEditSource> {
   readonly validation: readonly PromptSource<EditorPrompt>[];
-  readonly #kept = new LRUCache<string, EditorPrompt>({ maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
+  readonly #kept = { train: promptCache(), heldOut: promptCache() };
 
   constructor(
     readonly settings: ImageEditorSettings,
@@ -90,10 +97,11 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
   /** Raises DataError for images that cannot be read or edited, and for an instruction that the model cannot read. */
   async promptAt(source: VisionEditSource, index: number): Promise<EditorPrompt> {
     const key = `${source.name} ${index}`;
-    const known = this.#kept.get(key);
+    const kept = this.parts.data.validation.includes(source) ? this.#kept.heldOut : this.#kept.train;
+    const known = kept.get(key);
     if (known !== undefined) return known;
     const prompt = await this.#promptOf(source, index);
-    this.#kept.set(key, prompt);
+    kept.set(key, prompt);
     return prompt;
   }
 

@@ -119,6 +119,8 @@ describe('FLUX.1-Kontext as the policy of image_editor', () => {
     const [[drawn]] = await task.render([{ prompt, answers: [answers[0]], keys: ['k'] }]);
     expect(drawn.item.edited).toMatchObject(picture);
     expect(await task.prompt(1)).toBe(prompt);
+    const [heldOut] = task.validation;
+    expect(await heldOut.prompt(0)).toBe(await heldOut.prompt(0));
   });
 
   const tokenizer = (dir: string): string => join(dir, 'flux-kontext', 'tokenizer_2');
