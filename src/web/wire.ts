@@ -197,7 +197,8 @@ export interface WireJudgement {
   readonly model: string;
   readonly text: string;
   readonly problem: string | null;
-  readonly scores: readonly number[];
+  /** Null for an entry that the judge calls not applicable. */
+  readonly scores: readonly (number | null)[];
   readonly attempts: number;
   readonly latency_ms: number;
 }

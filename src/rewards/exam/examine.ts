@@ -63,7 +63,7 @@ export async function examine(set: ExamSet, options: ExamOptions): Promise<Repli
 function scoreOf(outcome: Outcome): Pick<ExamReply, 'score' | 'reason' | 'firstShown'> {
   switch (outcome.kind) {
     case 'scored': {
-      const firstShown = outcome.parts[FIRST_SHOWN] as number | undefined;
+      const firstShown = Object.entries(outcome.parts).find(([part]) => part.endsWith(`/${FIRST_SHOWN}`))?.[1];
       return { score: outcome.normalised, ...(firstShown === undefined ? {} : { firstShown }) };
     }
     case 'zero_by_rule':

@@ -8,8 +8,7 @@ import type { JudgeMessage, JudgeQuery } from './judge.js';
 import { keptFields, vllmForm, type RequestForm } from './dialect.js';
 
 /** Sampling of a first request in addition to its temperature. Sent in full, because vLLM fills gaps from the checkpoint's own defaults. */
-const topP = 1;
-const topK = -1;
+const ALL_TOKENS = -1;
 const repetitionPenalty = 1;
 const firstSeed = 42;
 /** At temperature 0, another seed alone would give the same unusable reply again. */
@@ -81,9 +80,12 @@ export function hashPrompt({ messages, format, topLogprobs }: JudgeQuery): strin
   return sha256(JSON.stringify({ messages: said, format, topLogprobs }));
 }
 
-function sampling(query: Pick<JudgeQuery, 'temperature'>, sample: number) {
+function sampling(query: Pick<JudgeQuery, 'temperature' | 'topP' | 'topK' | 'pass'>, sample: number) {
+  const { topP = 1, topK = ALL_TOKENS, pass = { index: 0, of: 1 } } = query;
   const temperature = sample === 0 ? query.temperature : Math.max(query.temperature, askAgainTemperature);
-  return { temperature, top_p: topP, top_k: topK, repetition_penalty: repetitionPenalty, seed: firstSeed + sample };
+  // A pass that is asked again must not repeat the reply of another pass.
+  const seed = firstSeed + pass.index + sample * pass.of;
+  return { temperature, top_p: topP, top_k: topK, repetition_penalty: repetitionPenalty, seed };
 }
 
 async function toMessage(message: JudgeMessage): Promise<ChatCompletionMessageParam> {

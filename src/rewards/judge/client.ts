@@ -58,7 +58,7 @@ interface PendingQuestion {
 /** A reply as scores or a problem. */
 interface Answer {
   readonly text: string;
-  readonly scores: readonly number[];
+  readonly scores: readonly (number | null)[];
   readonly problem: UnscoredReason | null;
   readonly detail: string;
   /** The request that may get scores. Null if none may. */

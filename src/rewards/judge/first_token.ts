@@ -40,7 +40,7 @@ function listAt(value: unknown, name: string): readonly unknown[] {
  * `highest`]. Digits that are not among the alternatives count as 0. No scores if no digit is among them, or if a probability is not a
  * number, because the server is then faulty. Never throws.
  */
-export function parseExpectedDigit(text: string, highest: number): Parsed {
+export function parseExpectedDigit(text: string, highest: number): Parsed<number> {
   const alternatives = parseAlternatives(text);
   if (alternatives === null) return broken(`its alternatives cannot be read: ${excerpt(text)}`);
   let coverage = 0;
@@ -82,6 +82,6 @@ function parseAlternatives(text: string): readonly Alternative[] | null {
   return alternatives;
 }
 
-function broken(found: string): Parsed {
+function broken(found: string): Parsed<number> {
   return { ok: false, problem: 'server_error', detail: `the server's reply is invalid: ${found}` };
 }

@@ -31,6 +31,12 @@ export interface JudgeQuery {
   readonly format: ReplyFormat | null;
   /** Sampling temperature of the first request. Requests after an unusable reply use at least 0.3. */
   readonly temperature: number;
+  /** The share of the probability that is sampled from. Default: 1. */
+  readonly topP?: number;
+  /** How many tokens are sampled from. Default: all. */
+  readonly topK?: number;
+  /** The pass, from 0, of a question that is asked several times. Each pass has its own seeds. Default: the only one. */
+  readonly pass?: { readonly index: number; readonly of: number };
   readonly maxCompletionTokens: number;
   /** Requests this many alternatives of the reply's first token. `parse` then gets these (see first_token.ts) in place of the text. */
   readonly topLogprobs?: number;

@@ -5,11 +5,13 @@
  * the start of `[7, 10]`.
  */
 
-/** A value for the purpose of scores: a number may be in quotes, and anything except a number, a list or an object is `other`. */
+/** A value for the purpose of scores: a number may be in quotes, and a value that is none of these is `other`. */
 export type LooseValue =
   | { readonly kind: 'number'; readonly number: number }
   | { readonly kind: 'list'; readonly items: readonly LooseValue[] }
   | { readonly kind: 'object'; readonly fields: LooseFields }
+  /** A string in quotes. */
+  | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'other' };
 
 /** All values by lower-case name. A value without an end is `other`. */
@@ -119,7 +121,7 @@ class LooseReader {
     if (character === '[') return { kind: 'list', items: this.list(depth) };
     if (Object.hasOwn(closers, character)) {
       const content = this.#string();
-      return quotedNumber.test(content) ? { kind: 'number', number: Number(content) } : other;
+      return quotedNumber.test(content) ? { kind: 'number', number: Number(content) } : { kind: 'text', text: content };
     }
     const number = this.#match(numberPattern);
     if (number !== '') {

@@ -1,25 +1,33 @@
 /**
  * From a judge's text to its scores. Tolerant of form, strict about content: whatever the wrapping, the text must contain exactly the
- * requested number of finite scores inside 0 to 10. Several lists of scores in it must be equal. Otherwise the text gives no score. A value
+ * requested number of finite scores inside the scale. Several lists of scores in it must be equal. Otherwise the text gives no score. A value
  * is never clamped, guessed or completed, and if two contradict each other, none is chosen.
  */
-import { printable } from '../../core/errors.js';
+import { must, printable } from '../../core/errors.js';
 import type { LooseFields, LooseValue } from './loose_object.js';
 import { readLooseList, readLooseObject } from './loose_object.js';
 import { withoutThoughts } from './thoughts.js';
 import type { UnscoredReason } from '../score/types.js';
 
-/** The upper end of every judge scale here. The lower end is 0. */
+/** The upper end of the scale of editrl's own questions. The lower end is 0. */
 export const maxScore = 10;
 
-export type Parsed =
-  | { readonly ok: true; readonly scores: readonly number[] }
+/** The ends of a judge's scale. Both are scores. */
+export type Scale = readonly [min: number, max: number];
+
+const tenPoints: Scale = [0, maxScore];
+
+/** Scores, or the reason why there are none. Null is an entry that the judge calls not applicable, which few forms of reply allow. */
+export type Parsed<Score extends number | null = number | null> =
+  | { readonly ok: true; readonly scores: readonly Score[] }
   | { readonly ok: false; readonly problem: UnscoredReason; readonly detail: string };
+
+type Unread = Extract<Parsed, { readonly ok: false }>;
 
 /** Longer replies were not requested and are not searched. */
 const maxTextLength = 40_000;
 /** Opening brackets that are tried before a text counts as unreadable. Bounds the work on hostile replies. */
-const maxCandidates = 64;
+export const maxCandidates = 64;
 
 const delimiter = '||V^=^V||';
 
@@ -30,7 +38,7 @@ const delimiter = '||V^=^V||';
  * have been the start of `10`. A reply that was `cutOff` counts only if it begins with its scores: scores after other words may be a draft.
  * Never throws.
  */
-export function parseScores(text: string, arity: number, cutOff = false): Parsed {
+export function parseScores(text: string, arity: number, cutOff = false, scale: Scale = tenPoints): Parsed<number> {
   const checked = answerOf(text, null);
   if (!checked.ok) return checked;
   const body = checked.body.replace(/```[\w-]*/g, ' ').trim();
@@ -38,7 +46,7 @@ export function parseScores(text: string, arity: number, cutOff = false): Parsed
   const pieces = body.split(delimiter);
   const delimited = pieces.length === 3 ? readScores(pieces[1], arity, false) : null;
   const scores = delimited ?? readScores(pieces.join(' '), arity, cutOff);
-  if (typeof scores === 'object' && scores !== null) return inRange(scores);
+  if (typeof scores === 'object' && scores !== null) return inRange(scores, scale);
   return checked.open ? cutShort(body) : unusable(body, whyNoScores(scores, arity));
 }
 
@@ -56,11 +64,11 @@ const scoreTag = /<score>\s*([+-]?\d{1,4}(?:\.\d)?)\s*<\/score>/gi;
  * number, there is no score, even if an earlier one is valid. In a reply that was `cutOff`, only a tag at the very end
  * counts. Never throws.
  */
-export function parseScoreTag(text: string, cutOff = false): Parsed {
+export function parseScoreTag(text: string, cutOff = false): Parsed<number> {
   const checked = answerOf(text, 'score');
   if (!checked.ok) return checked;
   const body = checked.body;
-  const none = (found: string): Parsed => (checked.open ? cutShort(body) : unusable(body, found));
+  const none = (found: string): Unread => (checked.open ? cutShort(body) : unusable(body, found));
   const opening = body.toLowerCase().lastIndexOf('<score>');
   if (opening < 0) return none('no <score> tag in it');
   const found = [...body.matchAll(scoreTag)];
@@ -69,24 +77,26 @@ export function parseScoreTag(text: string, cutOff = false): Parsed {
   if (cutOff && opening + last[0].length < body.length) return cutShort(body);
   const scores = found.map(([, number]) => Number(number));
   if (scores.some((score) => score !== scores[0])) return none('its <score> tags contradict each other');
-  return inRange(scores.slice(0, 1));
+  return inRange(scores.slice(0, 1), tenPoints);
 }
 
-type FoundAnswer =
-  { readonly ok: true; readonly body: string; readonly open: boolean } | (Parsed & { readonly ok: false });
+export type FoundAnswer = { readonly ok: true; readonly body: string; readonly open: boolean } | Unread;
 
-/** The answer in a reply, without the thoughts before it, and not empty, or the reason why there is none. `own`: as in `withoutThoughts`. */
-function answerOf(text: string, own: string | null): FoundAnswer {
+/**
+ * The answer in a reply, without the thoughts before it, and not empty, or the reason why there is none. `own`: as in `withoutThoughts`.
+ * `isReport`: the form of the reply has no thoughts before it, and its words may quote tags such as `<image>` or `[EXIT]`.
+ */
+export function answerOf(text: string, own: string | null, isReport = false): FoundAnswer {
   if (text.length > maxTextLength) {
     return { ok: false, problem: 'unparsable', detail: `the reply has ${text.length} characters` };
   }
-  const { body, open } = withoutThoughts(text, own);
+  const { body, open } = isReport ? { body: text.trim(), open: false } : withoutThoughts(text, own);
   if (body !== '') return { ok: true, body: asciiDigits(body), open };
   if (open) return cutShort(text);
   return { ok: false, problem: 'empty', detail: 'the reply contains no answer' };
 }
 
-function cutShort(text: string): Parsed & { readonly ok: false } {
+export function cutShort(text: string): Unread {
   return { ok: false, problem: 'truncated', detail: `it ends before its answer: ${excerpt(text)}` };
 }
 
@@ -169,16 +179,25 @@ function readBare(text: string, arity: number, cutOff: boolean): Found {
   return agreed(found, arity);
 }
 
-function inRange(scores: readonly number[]): Parsed {
-  if (scores.every((score) => score >= 0 && score <= maxScore)) return { ok: true, scores: scores.map(Math.abs) };
-  return { ok: false, problem: 'out_of_range', detail: `${JSON.stringify(scores)} is not within 0 to ${maxScore}` };
+/** Scores within their scale, or a problem. Null is not applicable. */
+export function inRange<Score extends number | null>(scores: readonly Score[], [min, max]: Scale): Parsed<Score> {
+  if (scores.every((score) => score === null || (score >= min && score <= max))) {
+    // A zero with a sign is a zero.
+    return { ok: true, scores: scores.map((score) => (Object.is(score, -0) ? (0 as Score) : score)) };
+  }
+  return { ok: false, problem: 'out_of_range', detail: `${JSON.stringify(scores)} is not within ${min} to ${max}` };
+}
+
+/** The scores of a reply whose form knows no entry that is not applicable. */
+export function plainScores(scores: readonly (number | null)[]): readonly number[] {
+  return scores.map((score) => must(score, 'a score of a form without N/A'));
 }
 
 const refusal =
   /^\W*(?:i['\u2019]?m (?:very |so )?sorry|sorry,|i (?:can(?:no|['\u2019])t|am (?:unable|not able|sorry)|must decline|won['\u2019]t)|as an ai\b|unfortunately, i (?:can|am))/i;
 
 /** A text without a score: a refusal if it reads like one. */
-function unusable(body: string, found: string): Parsed {
+export function unusable(body: string, found: string): Unread {
   if (refusal.test(body)) return { ok: false, problem: 'refused', detail: excerpt(body) };
   return { ok: false, problem: 'unparsable', detail: `${found}: ${excerpt(body)}` };
 }

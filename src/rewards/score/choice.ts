@@ -1,7 +1,6 @@
 /** The terms that the reward section of a config chooses. Pure, and as light to import as the schema. */
 import { z } from 'zod';
 import { imagesOfEdit, imagesShown } from '../judge/judge.js';
-import { alignReplyTokens } from '../judge/prompts.js';
 import type { MeasureTerm, RewardChoice, RewardSettings, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, type TermName } from '../terms/table.js';
@@ -104,11 +103,10 @@ export function longestReply(choice: Choice & Pick<RewardSettings, 'max_reply_to
     viescore_pq: viescore,
     pairwise: viescore,
     ground_score,
-    align_quality: alignReplyTokens,
   };
   const asking = chosenTerms(choice).filter(({ kind, fields }) => kind.needs.judge && kind.ownJudge?.(fields) !== true);
   const lengths = asking.flatMap(({ kind, fields }) => [
-    Number(fields['max_reply_tokens'] ?? 0),
+    Number(fields['max_reply_tokens'] ?? kind.replyTokens ?? 0),
     ...[kind.name, ...(kind.asks?.(fields) ?? [])].map((question) => byQuestion[question] ?? 0),
   ]);
   return Math.max(0, ...lengths);

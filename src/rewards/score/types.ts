@@ -145,7 +145,8 @@ export interface Judgement extends RemoteExchange {
   readonly problem: UnscoredReason | null;
   /** The detail of a problem, for messages. Absent otherwise. */
   readonly detail?: string;
-  readonly scores: readonly number[];
+  /** Null for an entry that the judge calls not applicable. */
+  readonly scores: readonly (number | null)[];
   readonly attempts: number;
   /** Time in a slot, over all requests. */
   readonly latencyMs: number;

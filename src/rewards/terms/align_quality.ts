@@ -8,7 +8,7 @@ import { type JudgeQuery } from '../judge/judge.js';
 import type { ModelAlias } from '../judge/completion.js';
 import type { JudgeImage } from '../judge/images.js';
 import { modelAliasSchema } from '../judge/endpoints.js';
-import { maxScore } from '../judge/parse.js';
+import { maxScore, plainScores } from '../judge/parse.js';
 import { alignPrompts, alignReplyTokens, twoScoreQuery, withInstruction } from '../judge/prompts.js';
 import type { Term } from './term.js';
 import { termKind } from './term.js';
@@ -78,6 +78,7 @@ export const alignQuality = termKind({
   reads: 'image',
   needs: { judge: true, truth: false, source: false },
   judgesSeveral: true,
+  replyTokens: alignReplyTokens,
   ownJudge: ({ endpoint }) => endpoint !== null,
   conflict: conflictOf,
   async create(settings, services): Promise<Term> {
@@ -113,7 +114,7 @@ export const alignQuality = termKind({
       const judgement = await judge.ask(alignQuery(item, shown), signal, options);
       const unscored = unscoredOutcome([judgement], {});
       if (unscored !== null) return unscored;
-      const [alignment, quality] = judgement.scores;
+      const [alignment, quality] = plainScores(judgement.scores);
       const value = 0.5 * alignment + 0.5 * quality;
       const parts = {
         'align_quality/alignment': alignment,

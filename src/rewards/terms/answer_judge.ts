@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { positiveInteger, result } from '../../core/schema/mark.js';
 import type { JudgeQuery, ReplyFormat } from '../judge/judge.js';
-import { maxScore, parseScores } from '../judge/parse.js';
+import { maxScore, parseScores, plainScores } from '../judge/parse.js';
 import { plainText, readWording } from '../judge/prompts.js';
 import { unscoredOutcome } from '../score/judged_item.js';
 import type { JudgeItem, Outcome } from '../score/types.js';
@@ -79,7 +79,7 @@ export const answerJudge = termKind({
       async score(item, signal, options): Promise<Outcome> {
         if (!/\S/.test(item.answer ?? '')) return graded(0);
         const judgement = await judge.ask(answerQuery(item, wording, room), signal, options);
-        return unscoredOutcome([judgement], {}) ?? graded(judgement.scores[0]);
+        return unscoredOutcome([judgement], {}) ?? graded(plainScores(judgement.scores)[0]);
       },
       close: async () => {},
     };

@@ -1,7 +1,7 @@
 /** Ground score as in EARL: how well an edit agrees with the labeled result, from 0 to 10. The source image is not shown. */
 import { must } from '../../core/errors.js';
 import { judgedTerm } from './judged_term.js';
-import { parseScoreTag } from '../judge/parse.js';
+import { parseScoreTag, plainScores } from '../judge/parse.js';
 import { withInstruction } from '../judge/prompts.js';
 import type { Question } from './judged_term.js';
 import { termKind } from './term.js';
@@ -23,7 +23,7 @@ export const groundQuestion: Question = {
       parse: parseScoreTag,
     };
   },
-  parts: ([score]) => ({ 'ground_score/overall': score }),
+  parts: (scores) => ({ 'ground_score/overall': plainScores(scores)[0] }),
 };
 
 export const groundScore = termKind({

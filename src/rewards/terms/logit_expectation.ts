@@ -8,7 +8,7 @@ import { result } from '../../core/schema/mark.js';
 import { parseExpectedDigit, topLogprobs } from '../judge/first_token.js';
 import type { Judge, JudgeQuery } from '../judge/judge.js';
 import type { JudgedItem } from '../score/judged_item.js';
-import { excerpt } from '../judge/parse.js';
+import { excerpt, plainScores } from '../judge/parse.js';
 import { digitPrompt, highestDigit, withInstruction } from '../judge/prompts.js';
 import type { Term } from './term.js';
 import { termKind } from './term.js';
@@ -49,7 +49,7 @@ export const logitExpectation = termKind({
       const unscored = unscoredOutcome([judgement], {});
       if (unscored !== null) return unscored;
       const { key, scores, text } = judgement;
-      const [expected, coverage] = scores;
+      const [expected, coverage] = plainScores(scores);
       const parts: ScoreParts = {
         'logit_expectation/expected_digit': expected,
         'logit_expectation/coverage': coverage,

@@ -115,6 +115,10 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
    * server about an image.
    */
   readonly judgesSeveral?: boolean;
+  /** Tokens of its longest reply from a judge, if neither `reward.max_reply_tokens` nor a field of its own sets them. */
+  readonly replyTokens?: number;
+  /** Whether it asks in the words of a prompt file, which only a model can answer, and not the rule judge of the tiny world. */
+  readonly asksModel?: boolean;
   /** Names of its questions to a judge about an answer. Terms with the same name share its answer. Default: one, if it asks a judge. */
   asks?(settings: z.output<z.ZodObject<Fields>>): readonly string[];
   /**

@@ -3,8 +3,10 @@
  * SC = min(edit success, over-edit), PQ = min(naturalness, artifacts), O = sqrt(SC * PQ), all from 0 to 10.
  */
 import { judgedTerm } from './judged_term.js';
+import { maxScore } from '../judge/parse.js';
 import { twoScoreQuery, withInstruction } from '../judge/prompts.js';
 import type { Question } from './judged_term.js';
+import { consistencyParts, overallViescore, qualityParts } from './judged/viescore_parts.js';
 import { termKind } from './term.js';
 
 /** Semantic consistency: instruction, source, edited. */
@@ -18,11 +20,7 @@ export const consistencyQuestion: Question = {
       [item.source, item.edited],
       prompts.replyTokens.viescore,
     ),
-  parts: ([success, overedit]) => ({
-    'viescore/edit_success': success,
-    'viescore/overedit': overedit,
-    'viescore/semantic_consistency': Math.min(success, overedit),
-  }),
+  parts: (scores) => consistencyParts('viescore', scores, maxScore),
 };
 
 /** Perceptual quality: the edited image alone. */
@@ -36,17 +34,8 @@ export const qualityQuestion: Question = {
       [item.edited],
       prompts.replyTokens.viescore,
     ),
-  parts: ([naturalness, artifacts]) => ({
-    'viescore/naturalness': naturalness,
-    'viescore/artifacts': artifacts,
-    'viescore/perceptual_quality': Math.min(naturalness, artifacts),
-  }),
+  parts: (scores) => qualityParts('viescore', scores, maxScore),
 };
-
-/** O, from SC and PQ, all from 0 to 10. */
-export function overallViescore(semanticConsistency: number, perceptualQuality: number): number {
-  return Math.sqrt(semanticConsistency * perceptualQuality);
-}
 
 export const viescore = termKind({
   name: 'viescore',

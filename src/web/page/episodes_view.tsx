@@ -325,7 +325,11 @@ function Judgements({ id, episodeKey }: { readonly id: string; readonly episodeK
         <section key={question}>
           <h3>
             {visible(question)}{' '}
-            {scores.length > 0 && <span class="quiet">scores {scores.map(showNumber).join(', ')}</span>}
+            {scores.length > 0 && (
+              <span class="quiet">
+                scores {scores.map((score) => (score === null ? 'N/A' : showNumber(score))).join(', ')}
+              </span>
+            )}
           </h3>
           {problem !== null && <p class="error">{visible(problem)}</p>}
           <pre class="words">{visible(text)}</pre>

@@ -1,6 +1,7 @@
 /** Feeds garbled judge texts to the readers of scores: good replies that are mutated by rules, and plain noise. */
 import { RandomStream } from '../../../src/core/random.js';
 import { parseExpectedDigit } from '../../../src/rewards/judge/first_token.js';
+import { parseReply, type ReplyForm } from '../../../src/rewards/judge/forms.js';
 import { parseScores, parseScoreTag, type Parsed } from '../../../src/rewards/judge/parse.js';
 
 /** A reader of scores, and the range of its results. */
@@ -8,15 +9,41 @@ interface Reader {
   readonly read: (text: string) => Parsed;
   /** The upper bound of each of its scores. */
   readonly highest: readonly number[];
+  /** The lower bound of its scores. Default: 0. */
+  readonly lowest?: number;
+  /** Whether its last score may be N/A. */
+  readonly lastOptional?: boolean;
   /** Whether its scores are numbers that occur in the text, not computed from them. */
   readonly quotes: boolean;
 }
+
+const twoOf25: ReplyForm = { kind: 'scores', count: 2, scale: [0, 25] };
+const report: ReplyForm = {
+  kind: 'aspects',
+  scale: [1, 4],
+  aspects: [
+    { heading: 'Text Faithfulness', optional: false },
+    { heading: 'Physical and Visual Quality', optional: false },
+    { heading: 'Text Rendering', optional: true },
+  ],
+};
 
 const readers = {
   'two scores': { read: (text) => parseScores(text, 2), highest: [10, 10], quotes: true },
   'one score': { read: (text) => parseScores(text, 1), highest: [10], quotes: true },
   'one score, cut off': { read: (text) => parseScores(text, 1, true), highest: [10], quotes: true },
   'score tag': { read: parseScoreTag, highest: [10], quotes: true },
+  'two of 25': { read: (text) => parseReply(twoOf25, text), highest: [25, 25], quotes: true },
+  'two of 25, cut off': { read: (text) => parseReply(twoOf25, text, true), highest: [25, 25], quotes: true },
+  report: { read: (text) => parseReply(report, text), highest: [4, 4, 4], lowest: 1, lastOptional: true, quotes: true },
+  'report, cut off': {
+    read: (text) => parseReply(report, text, true),
+    highest: [4, 4, 4],
+    lowest: 1,
+    lastOptional: true,
+    quotes: true,
+  },
+  winner: { read: (text) => parseReply({ kind: 'winner' }, text), highest: [1, 1], quotes: false },
   'expected digit': { read: (text) => parseExpectedDigit(text, 5), highest: [5, 1], quotes: false },
 } as const satisfies Record<string, Reader>;
 
@@ -85,15 +112,22 @@ function readOnce(reader: Reader, text: string): Reading {
   }
 }
 
-function brokenPromise({ highest, quotes }: Reader, parsed: Parsed, text: string): string | null {
+function brokenPromise(
+  { highest, lowest = 0, lastOptional = false, quotes }: Reader,
+  parsed: Parsed,
+  text: string,
+): string | null {
   if (!parsed.ok) return parsed.detail === '' ? 'no reason is given' : null;
   const { scores } = parsed;
   if (scores.length !== highest.length) return `${scores.length} scores`;
-  if (!scores.every((score, i) => score >= 0 && score <= highest[i])) return `out of range: ${scores.join(', ')}`;
+  const numbers = scores.filter((score, i) => score !== null || !lastOptional || i < scores.length - 1);
+  if (!numbers.every((score, i) => score !== null && score >= lowest && score <= highest[i])) {
+    return `out of range: ${scores.join(', ')}`;
+  }
   if (!quotes) return null;
   const ascii = text.replace(/[\uff10-\uff19]/g, (digit) => String(digit.charCodeAt(0) - 0xff10));
   const written = new Set((ascii.match(/\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g) ?? []).map(Number));
-  const made = scores.filter((score) => !written.has(score));
+  const made = numbers.filter((score) => score !== null && !written.has(score));
   return made.length === 0 ? null : `${made.join(', ')} is not in the text`;
 }
 
@@ -135,7 +169,36 @@ const replies: readonly Write[] = [
   (random) => score(random),
   (random) => `${random.pick(words)(random)}\n<score>${score(random)}</score>`,
   () => "I'm sorry, but I can't help with rating this image.",
+  reportOf,
+  reportOf,
+  reportOf,
+  (random) => JSON.stringify({ winner: random.pick(winners), reason: random.pick(words)(random) }),
+  (random) => JSON.stringify({ winner: random.pick(winners) }),
+  (random) => `{"reasoning": "${random.pick(words)(random)}", "score": [${score(random)}, ${20 + random.integer(8)}],}`,
 ];
+
+const winners: readonly string[] = [
+  'Image A',
+  'Image B',
+  'Tie',
+  'A',
+  'image_b',
+  'Image C',
+  "'Image A' or 'Image B'",
+  '',
+];
+
+/** A report in Markdown, with a grade of each aspect. */
+function reportOf(random: RandomStream): string {
+  const grade = (): string => `${1 + random.integer(4)}${random.integer(2) === 0 ? '' : `.${random.integer(10)}`}`;
+  const last = random.integer(3) === 0 ? 'N/A' : grade();
+  const grades = { 'Text Faithfulness': grade(), 'Physical and Visual Quality': grade(), 'Text Rendering': last };
+  const sections = Object.entries(grades).map(
+    ([heading, found], i) =>
+      `${i + 1}. ${heading}:\n## Justification: ${random.pick(words)(random)}\n## Score: ${found}`,
+  );
+  return `# Detailed Judgement\n${sections.join('\n')}\n# Summary: ${random.pick(words)(random)}`;
+}
 
 const wrappers: readonly ((text: string, random: RandomStream) => string)[] = [
   (text) => text,

@@ -1,6 +1,6 @@
 import { examine } from '../../../src/rewards/exam/examine.js';
 import { marksOf, type ExamMarks } from '../../../src/rewards/exam/findings.js';
-import { overallViescore } from '../../../src/rewards/terms/viescore.js';
+import { overallViescore } from '../../../src/rewards/terms/judged/viescore_parts.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 import { must } from '../../../src/core/errors.js';
 import { withBiases, type BiasContext } from '../../../src/rewards/rule_judge/biases.js';

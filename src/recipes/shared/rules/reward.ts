@@ -223,11 +223,16 @@ function endpoint(settings: PartialSettings<RewardedSettings>): Problem[] {
   }
   if (value === 'embedded') {
     const choice = rewardChoice(settings);
-    const words = choice === null ? undefined : termsThatAsk(choice).find((name) => termKinds[name].reads === 'words');
-    if (words === undefined) return [];
+    const asking = choice === null ? [] : termsThatAsk(choice).map((name): TermKind => termKinds[name]);
+    const beyond = asking.find(({ reads, asksModel = false }) => reads === 'words' || asksModel);
+    if (beyond === undefined) return [];
+    const [what, model] =
+      beyond.reads === 'words'
+        ? ['judges answers in words', 'language model']
+        : ['asks in the words of a prompt file', 'judge'];
     return problem(
       'reward.endpoint',
-      `found 'embedded', but '${words}' judges answers in words, and the rule judge of the tiny world cannot; allowed: the URL of a language model, such as http://HOST:4877`,
+      `found 'embedded', but '${beyond.name}' ${what}, and the rule judge of the tiny world cannot; allowed: the URL of a ${model}, such as http://HOST:4877`,
     );
   }
   const addresses: readonly unknown[] = Array.isArray(value) ? value : typeof value === 'string' ? [value] : [];

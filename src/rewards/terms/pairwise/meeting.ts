@@ -1,5 +1,6 @@
 /** Two edits of one image before the judge, in both orders. */
 import { must } from '../../../core/errors.js';
+import { plainScores } from '../../judge/parse.js';
 import type { JudgeImage } from '../../judge/images.js';
 import { unscoredOutcome, type JudgedItem, prepareItem } from '../../score/judged_item.js';
 import { FIRST_SHOWN, playTournament, type Rounds } from './tournament.js';
@@ -61,7 +62,7 @@ export async function meet(
   if (judgements.some(({ problem }) => problem !== null)) {
     return { share: null, firstShown: 0, contradicts: false, judgements };
   }
-  const [before, after] = judgements.map(({ scores }) => shareOfFirst(scores));
+  const [before, after] = judgements.map(({ scores }) => shareOfFirst(plainScores(scores)));
   return {
     share: (before + 1 - after) / 2,
     firstShown: before + after,
@@ -77,7 +78,7 @@ export function partsOf(meetings: readonly Meeting[]): ScoreParts {
   return {
     'pairwise/meetings': meetings.length,
     'pairwise/contradicted': mean(({ contradicts }) => (contradicts ? 1 : 0)),
-    [FIRST_SHOWN]: mean(({ firstShown }) => firstShown / 2),
+    [`pairwise/${FIRST_SHOWN}`]: mean(({ firstShown }) => firstShown / 2),
   };
 }
 

@@ -126,5 +126,5 @@ export function allPairings(players: number): Pairing[] {
   return pairings;
 }
 
-/** The share of an answer's questions in which the image that is shown first wins. A tie counts half. */
-export const FIRST_SHOWN = 'pairwise/first_shown_wins';
+/** The part with the share of an answer's questions in which the image that is shown first wins. A tie counts half. */
+export const FIRST_SHOWN = 'first_shown_wins';
