@@ -9,7 +9,8 @@ import { knownPaths, leaves } from '../../src/core/schema/walk.js';
 import { validate } from '../../src/config/validate.js';
 import { EditrlError } from '../../src/core/errors.js';
 import { fieldsWithoutDefault } from '../../src/rewards/score/choice.js';
-import { termNames } from '../../src/rewards/terms/table.js';
+import { termKinds, termNames } from '../../src/rewards/terms/table.js';
+import type { TermKind } from '../../src/rewards/terms/term.js';
 import { testFolder } from '../support/folder.js';
 import { expectLines, loadEvaluated } from './evaluated.js';
 import { editSettings } from './trained.js';
@@ -84,7 +85,14 @@ describe('reward.mode', () => {
     });
     const expected = termNames.map((name) => {
       const fields = fieldsWithoutDefault(name);
-      if (fields.length > 0) return [name, [expect.stringContaining(`which needs ${fields.join(', ')}; write it as`)]];
+      const kind: TermKind = termKinds[name];
+      const beyond = expect.stringContaining(
+        `found 'embedded', but '${name}' asks in the words of a prompt file`,
+      ) as string;
+      if (fields.length > 0) {
+        const lacking = expect.stringContaining(`which needs ${fields.join(', ')}; write it as`) as string;
+        return [name, [lacking, ...(kind.asksModel === true ? [beyond] : [])]];
+      }
       if (name === 'prompt_quality') return [name, [expect.stringContaining('only recorded, never learned from')]];
       if (name === 'answer_judge') return [name, [expect.stringContaining("found 'embedded', but 'answer_judge'")]];
       return [

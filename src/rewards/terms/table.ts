@@ -16,6 +16,10 @@ import { promptQualityTerm } from './prompt_quality.js';
 import { remote } from './remote.js';
 import { viescore } from './viescore.js';
 import { wordOverlap } from './word_overlap.js';
+import { editscore } from './editscore.js';
+import { pvcJudge } from './pvc_judge.js';
+import { rationalRewardsEdit } from './rational_rewards_edit.js';
+import { unifiedRewardEdit } from './unified_reward_edit.js';
 import { exactWords, wordSequence } from './word_sequence.js';
 
 export const termKinds = {
@@ -32,6 +36,10 @@ export const termKinds = {
   align_quality: alignQuality,
   logit_expectation: logitExpectation,
   pairwise,
+  editscore,
+  unified_reward_edit: unifiedRewardEdit,
+  rational_rewards_edit: rationalRewardsEdit,
+  pvc_judge: pvcJudge,
   ocr,
   ocr_confidence: ocrConfidence,
   clip,

@@ -1,8 +1,11 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { plainText } from '../../../src/rewards/judge/prompts.js';
 import { termKinds, termNames } from '../../../src/rewards/terms/table.js';
 import type { TermKind } from '../../../src/rewards/terms/term.js';
+import { testFolder } from '../../support/folder.js';
 import { imageOf, wholeItem } from '../terms/term_contract.js';
 import { replyingJudge, testServices } from '../terms/term_services.js';
 
@@ -40,12 +43,30 @@ describe('a text of a policy or a dataset', () => {
 });
 
 describe('questions to a judge', () => {
+  const folder = testFolder('plain text');
+  const file = (name: string, text: string): string => {
+    const path = join(folder, name);
+    writeFileSync(path, text);
+    return path;
+  };
+  /** The prompt files of terms that ask in the words of a file, by field. */
+  const prompts = {
+    prompt: (kind: TermKind): string =>
+      kind.name === 'pvc_judge'
+        ? file('pair', '{source}{first}{second}{instruction}')
+        : file('report', '{source}{edited}{instruction}'),
+    prompt_sc: () => file('sc', '{source}{edited}{instruction}'),
+    prompt_pq: () => file('pq', '{edited}'),
+  };
   const judged = termNames.filter((name) => termKinds[name].needs.judge && !name.startsWith('ocr'));
 
   it.each(judged)('of %s hold no control token of instruction, label or answer', async (name) => {
     const kind: TermKind = termKinds[name];
     const judge = replyingJudge(() => null);
-    const term = await kind.create(z.strictObject(kind.fields).parse({}), { ...testServices(), judge: () => judge });
+    const given = Object.fromEntries(
+      Object.entries(prompts).flatMap(([field, write]) => (field in kind.fields ? [[field, write(kind)]] : [])),
+    );
+    const term = await kind.create(z.strictObject(kind.fields).parse(given), { ...testServices(), judge: () => judge });
     const bad = `red ${tokens.join(' ')}`;
     const item = { ...wholeItem({ edited: imageOf(77) }), instruction: bad, expected: bad };
     await term.score({ ...item, ...(kind.reads === 'words' ? { answer: bad } : {}) });
