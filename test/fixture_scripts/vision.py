@@ -1,18 +1,22 @@
 """Makes the fixtures of test/compute/nets/vision and test/models/images: small vision-language models of random weights as transformers saves
 them, what it computes with them, and pictures as its processors and Pillow resize and cut them.
 
-    python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers pillow
-    /tmp/torch/bin/python test/fixture_scripts/vision.py
+    python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers peft pillow
+    /tmp/torch/bin/python test/fixture_scripts/vision.py [model type ...]
+
+Without model types it makes all models, and the pictures.
 """
 
 import base64
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
+from peft import LoraConfig, get_peft_model
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
@@ -37,6 +41,14 @@ TEXT = dict(
 )
 EYES = dict(depth=3, num_heads=2, patch_size=4, temporal_patch_size=2, spatial_merge_size=2, in_channels=3)
 IMAGE, VIDEO, START, END = 56, 57, 58, 59
+# model type: other settings of its decoder
+DECODERS = {
+    "qwen3_vl": dict(
+        num_hidden_layers=4,
+        head_dim=16,
+        rope_parameters=dict(rope_type="default", rope_theta=5000000.0, mrope_section=[4, 2, 2], mrope_interleaved=True),
+    ),
+}
 # model type: the settings of its encoder
 MODELS = {
     "qwen2_vl": dict(embed_dim=16, hidden_size=32, mlp_ratio=2, initializer_range=0.3),
@@ -49,6 +61,14 @@ MODELS = {
         tokens_per_second=2,
         initializer_range=0.3,
     ),
+    "qwen3_vl": dict(
+        hidden_size=16,
+        intermediate_size=24,
+        out_hidden_size=32,
+        num_position_embeddings=25,
+        deepstack_visual_indexes=[0, 2],
+        initializer_range=0.3,
+    ),
 }
 COLOURS = dict(image_mean=[0.5, 0.4, 0.3], image_std=[0.25, 0.3, 0.35])
 LIMITS = dict(min_pixels=8 * 8 * 2, max_pixels=8 * 8 * 12)
@@ -57,6 +77,14 @@ PROMPTS = [
     [("image", 21, 30, 1, 0.0), ("image", 9, 14, 1, 0.0)],
     [("video", 26, 14, 5, 0.65)],
 ]
+# Those of models whose videos are not read: one image, three images of odd sizes, words alone.
+IMAGES_ONLY = {
+    "qwen3_vl": [
+        [("image", 21, 30, 1, 0.0)],
+        [("image", 9, 14, 1, 0.0), ("image", 11, 29, 1, 0.0), ("image", 16, 24, 1, 0.0)],
+        [],
+    ],
+}
 
 
 def text64(array: np.ndarray) -> str:
@@ -81,11 +109,11 @@ def patches_of(frames: np.ndarray) -> tuple[np.ndarray, list[int]]:
     return x.reshape(-1, 3 * 2 * 16).astype(np.float32), grid
 
 
-def prompts() -> list[dict]:
+def prompts(of: list[list[tuple]]) -> list[dict]:
     random = np.random.default_rng(7)
     processor = Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, **LIMITS, **COLOURS)
     made = []
-    for pictures in PROMPTS:
+    for pictures in of:
         ids, kinds, given = [int(x) for x in random.integers(3, 55, 4)], [0] * 4, []
         for kind, width, height, count, seconds in pictures:
             raw = random.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
@@ -136,13 +164,55 @@ def inputs_of(prompt: dict, answer: list[int]) -> dict:
     return out
 
 
+def with_adapter(model: torch.nn.Module, folder: Path, given: list[dict]) -> dict:
+    """Saves a random adapter of every linear layer, and returns the logits and gradients of the adapted model."""
+    adapted = get_peft_model(model, LoraConfig(r=3, lora_alpha=6, target_modules="all-linear"))
+    for name, value in adapted.named_parameters():
+        if "lora_B" in name:
+            value.data.normal_(0, 0.2)
+    shutil.rmtree(folder, ignore_errors=True)
+    adapted.save_pretrained(folder)
+    (folder / "README.md").unlink()
+    logits, loss = [], torch.zeros(())
+    for prompt in given:
+        logits.append([])
+        for answer in prompt["answers"]:
+            model.model.rope_deltas = None
+            rows = adapted(**inputs_of(prompt, answer)).logits[0, -len(answer) - 1 : -1]
+            logits[-1].append([[round(x, 6) for x in row] for row in rows.tolist()])
+            loss = loss - rows.log_softmax(-1)[torch.arange(len(answer)), torch.tensor(answer)].sum()
+    loss.backward()
+    gradients = {
+        name.removeprefix("base_model.model.").replace(".default.", "."): text64(value.grad.numpy())
+        for name, value in adapted.named_parameters()
+        if "lora_" in name and ("layers" not in name or "layers.1." in name)
+    }
+    return dict(logits=logits, gradients=gradients)
+
+
+def token_counts() -> dict:
+    """Heights and widths, and the tokens of such images with the sizes and limits of Qwen3-VL's published processors."""
+    limits = dict(shortest_edge=256 * 256, longest_edge=4096 * 4096)
+    processor = Qwen2VLImageProcessorPil(patch_size=16, merge_size=2, size=limits)
+    random = np.random.default_rng(11)
+    images = []
+    while len(images) < 200:
+        height, width = (int(side) for side in np.exp(random.uniform(np.log(2), np.log(9000), 2)))
+        if max(height, width) <= 200 * min(height, width):
+            images.append([height, width, int(processor.get_number_of_image_patches(height, width)) // 4])
+    return dict(limits=limits, images=images)
+
+
 def main() -> None:
-    given = prompts()
+    asked = sys.argv[1:] or list(MODELS)
     for seed, (kind, eyes) in enumerate(MODELS.items()):
+        if kind not in asked:
+            continue
+        given = prompts(IMAGES_ONLY.get(kind, PROMPTS))
         torch.manual_seed(seed)
         config = AutoConfig.for_model(
             kind,
-            text_config=TEXT,
+            text_config={**TEXT, **DECODERS.get(kind, {})},
             vision_config={**EYES, **eyes},
             image_token_id=IMAGE,
             video_token_id=VIDEO,
@@ -152,14 +222,14 @@ def main() -> None:
         )
         model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval()
         for name, value in model.named_parameters():
-            if "norm" in name or "bias" in name or "ln_q" in name:
+            if "norm" in name or "bias" in name or "ln_q" in name or "pos_embed" in name:
                 value.data.add_(0.2 * torch.randn_like(value))
         folder = ROOT / kind
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
         loss = torch.zeros(())
-        logits, hidden = [], []
+        logits, hidden, states = [], [], []
         for prompt in given:
             more = {}
             if kind == "qwen2_5_vl":
@@ -169,6 +239,10 @@ def main() -> None:
                 model.model.rope_deltas = None
                 inputs = inputs_of(prompt, answer)
                 features = model.model(**inputs, **more).last_hidden_state
+                if answer is prompt["answers"][0] and kind in IMAGES_ONLY:
+                    model.model.rope_deltas = None
+                    outputs = model.model(**inputs, output_hidden_states=True).hidden_states
+                    states.append([text64(x[0].detach().numpy()) for x in outputs[1:-1]])
                 hidden.append(text64(features[0].detach().numpy()))
                 rows = model.lm_head(features)[0, -len(answer) - 1 : -1]
                 logits[-1].append([[round(x, 6) for x in row] for row in rows.tolist()])
@@ -183,11 +257,18 @@ def main() -> None:
         expected = dict(
             transformers=transformers.__version__, logits=logits, hidden=hidden, loss=loss.item(), gradients=gradients
         )
+        if kind in IMAGES_ONLY:
+            Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, **LIMITS, **COLOURS).save_pretrained(folder)
+            (folder / "prompts.json").write_text(json.dumps(dict(limits=LIMITS, colours=COLOURS, prompts=given)) + "\n")
+            expected["states"] = states
+            expected["adapted"] = with_adapter(model, ROOT / f"{kind}_adapter", given)
         (folder / "expected.json").write_text(json.dumps(expected) + "\n")
-    ROOT.mkdir(parents=True, exist_ok=True)
-    (ROOT / "prompts.json").write_text(json.dumps(dict(limits=LIMITS, colours=COLOURS, prompts=given)) + "\n")
-
     PICTURES.mkdir(parents=True, exist_ok=True)
+    (PICTURES / "token_counts.json").write_text(json.dumps(token_counts()) + "\n")
+    if sys.argv[1:]:
+        return
+    (ROOT / "prompts.json").write_text(json.dumps(dict(limits=LIMITS, colours=COLOURS, prompts=prompts(PROMPTS))) + "\n")
+
     random = np.random.default_rng(3)
     sizes = [((17, 11), (34, 22)), ((40, 31), (9, 14)), ((13, 29), (13, 8)), ((25, 25), (60, 7))]
     resized = []

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { readArchitecture } from '../../src/compute/nets/decoder/architectures.js';
 import { seeingAdapterParameters, seeingParameters, visionActivations } from '../../src/recipes/shared/memory.js';
 import { openDecoder } from '../../src/models/networks/decoder.js';
-import { partOf, type TrainedParts } from '../../src/compute/nets/vision/config.js';
+import { partOf, type TrainedParts, withoutTables } from '../../src/compute/nets/vision/config.js';
 import { withAdapter, decoderAdapter } from '../../src/compute/nets/decoder/config.js';
 import { seeingPart } from '../../src/recipes/shared/tokens/settings.js';
 import { families, folderOf } from '../compute/nets/vision/fixture.js';
@@ -11,6 +12,8 @@ const parts = ['mm_vision', 'mm_mlp', 'mm_llm'] as const;
 
 /** Qwen2.5-VL-7B's, by its config.json. */
 const vision = {
+  family: 'qwen2_5_vl',
+  ...withoutTables,
   depth: 32,
   width: 1280,
   inner: 3420,
@@ -18,7 +21,7 @@ const vision = {
   patch_size: 14,
   temporal_patch_size: 2,
   spatial_merge_size: 2,
-};
+} as const;
 
 describe('the size of a model that sees', () => {
   it.each(families)('is counted part by part, but for biases and norms: %s', (family) => {
@@ -28,15 +31,32 @@ describe('the size of a model that sees', () => {
         .filter(([name, tensor]) => partOf(name) === of && tensor.shape.length > 1)
         .reduce((sum, [, { data }]) => sum + data.length, 0);
     const found = seeingParameters(config, config.vision!);
-    // Qwen2-VL has two matrices in a feed-forward layer, where three are reckoned with.
-    const extra = family === 'qwen2_vl' ? config.vision!.depth * config.vision!.width * config.vision!.inner : 0;
-    expect(found.mm_vision - extra).toBe(counted('mm_vision'));
+    expect(found.mm_vision).toBe(counted('mm_vision'));
     expect(found.mm_mlp).toBe(counted('mm_mlp'));
     expect(found.mm_llm).toBe(counted('mm_llm'));
   });
 
-  it('is that of adapters on the parts that have some', () => {
-    const { config } = openDecoder(folderOf('qwen2_5_vl'), 'words and images');
+  it('is that of Qwen3-VL-8B, as transformers counts its matrices', () => {
+    // Its shape is that of torchtitan's "8B" and of transformers' defaults for the encoder, the counts are of
+    // Qwen3VLForConditionalGeneration on torch's device without memory.
+    const shape = {
+      ...{ hidden_size: 4096, intermediate_size: 12_288, num_hidden_layers: 36, num_attention_heads: 32 },
+      ...{ num_key_value_heads: 8, head_dim: 128, vocab_size: 151_936, tie_word_embeddings: false },
+    };
+    const { vision: encoder } = readArchitecture(
+      { model_type: 'qwen3_vl', text_config: shape, vision_config: { out_hidden_size: 4096 } },
+      'config.json',
+      'words and images',
+    ).config;
+    expect(seeingParameters(shape, encoder!)).toEqual({
+      mm_vision: 415_494_144,
+      mm_mlp: 160_432_128,
+      mm_llm: 8_190_427_136,
+    });
+  });
+
+  it.each(families)('is that of adapters on the parts that have some: %s', (family) => {
+    const { config } = openDecoder(folderOf(family), 'words and images');
     const lora = { rank: 3, alpha: 6, rslora: false, targets: 'all-linear' };
     const most = seeingAdapterParameters(config, config.vision!, 3);
     for (const part of parts) {

@@ -1,4 +1,7 @@
-/** Turns images and frames into a model's inputs, following its `preprocessor_config.json` as transformers' Qwen2-VL processors do. */
+/**
+ * Turns images and frames into a model's inputs, following its `preprocessor_config.json` as transformers' processors
+ * of Qwen2-VL to Qwen3-VL do.
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
@@ -181,8 +184,8 @@ function halfToEven(x: number): number {
 const size = z.int().positive();
 const three = z.tuple([z.number(), z.number(), z.number()]);
 /** transformers' names of these processors, with an ending for their other backends. */
-const TYPE = /^Qwen2(?:_5_?)?VL(?:Image|Video)Processor(?:Fast|Pil)?$/;
-const type = z.string().regex(TYPE, "only Qwen2-VL's and Qwen2.5-VL's processors are available").nullish();
+const TYPE = /^(?:Qwen2(?:_5_?)?VL(?:Image|Video)|Qwen3VLVideo)Processor(?:Fast|Pil)?$/;
+const type = z.string().regex(TYPE, 'only the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL are available').nullish();
 /** Pillow's number for bicubic. */
 const BICUBIC = 3;
 
@@ -224,7 +227,10 @@ export function openImageProcessor(
       next: `Bring it with the model, or save it in Python: AutoProcessor.from_pretrained(model).save_pretrained(folder).`,
     });
   }
-  const video = readSettings(folder, VIDEO_PROCESSOR_FILE, NESTED.video) ?? image;
+  const clips = readSettings(folder, VIDEO_PROCESSOR_FILE, NESTED.video);
+  // Qwen3-VL's limits are those of whole clips, and its frames are images here.
+  const hasImagesOnly = clips?.video_processor_type?.startsWith('Qwen3VL') === true;
+  const video = hasImagesOnly ? image : (clips ?? image);
   const shared = { sizes: sizesOf(image), colours: coloursOf(image) };
   const ofVideo = { sizes: sizesOf(video), colours: coloursOf(video) };
   if (!isDeepStrictEqual(shared, ofVideo)) {
@@ -236,7 +242,7 @@ export function openImageProcessor(
   return new ImageProcessor({
     ...shared,
     image: limits.image ?? limitsOf(image, usual.image),
-    video: limits.video ?? limitsOf(video, usual.video),
+    video: limits.video ?? limitsOf(video, hasImagesOnly ? usual.image : usual.video),
   });
 }
 
@@ -340,6 +346,8 @@ const withoutEffect: ReadonlySet<string> = new Set([
   'pad_size',
   // The choice of a clip's frames is a setting of the data.
   'do_sample_frames',
+  'cap_pixels_per_frame',
+  'max_video_tokens',
   'fps',
   'max_frames',
   'min_frames',

@@ -1,4 +1,4 @@
-/** Images and clips in the form that the vision encoders of Qwen2-VL and Qwen2.5-VL read. */
+/** Images and clips in the form that the vision encoders of Qwen2-VL to Qwen3-VL read. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/png.js';
 import type { MarkedImageTokens, PatchSizes, ImageTokens } from '../../compute/nets/vision/config.js';

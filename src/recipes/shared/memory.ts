@@ -3,7 +3,7 @@ import type { HeldDtype } from '../../core/safetensors.js';
 import type { SourceList } from '../../data/image_edits.js';
 import type { ImageSize } from '../../data/image_files.js';
 import { KEPT_BYTES } from '../../models/images/vision_input.js';
-import type { TrainedParts, VisionConfig } from '../../compute/nets/vision/config.js';
+import { layersOf, mergersOf, type TrainedParts, type VisionConfig } from '../../compute/nets/vision/config.js';
 import type { DecoderInit, ModelReference } from '../../config/schema/model.js';
 
 /** The shape of a model, which determines its memory. */
@@ -104,8 +104,23 @@ export type DecoderShape = Pick<
 /** A vision encoder with its connector. */
 export type VisionShape = Pick<
   VisionConfig,
-  'depth' | 'width' | 'inner' | 'num_heads' | 'patch_size' | 'temporal_patch_size' | 'spatial_merge_size'
+  | 'family'
+  | 'depth'
+  | 'width'
+  | 'inner'
+  | 'num_heads'
+  | 'patch_size'
+  | 'temporal_patch_size'
+  | 'spatial_merge_size'
+  | 'num_position_embeddings'
+  | 'deepstack_visual_indexes'
 >;
+
+/** The number of matrices in a feed-forward part: one more with a gate. */
+function feedForwardMatrices({ family }: Pick<VisionConfig, 'family'>): number {
+  return layersOf[family].feedForward === 'swiglu' ? 3 : 2;
+}
+
 /** Returns the shape of the model that a reference names. Null if unknown before it is opened. */
 export type ShapeOf = (reference: ModelReference) => ModelShape | null;
 /** Image sizes in datasets, as far as they are known before a run. */
@@ -334,25 +349,28 @@ export function decoderBytes(
 }
 
 /**
- * Parameters of LoRA adapters of rank r on every linear layer except the head: r (in + out) each, at most L r (8d + 3
- * (d + f)). Fewer if keys and values are narrower or fewer layers are adapted.
+ * Parameters of LoRA adapters of rank r on every linear layer except the head: r (in + out) each. With query width q
+ * and key width k: L r (2 (d + q) + 2 (d + k) + 3 (d + f)). Fewer if fewer layers are adapted.
  */
 export function adapterParameters(shape: DecoderShape, rank: number): number {
-  const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers } = shape;
-  return layers * rank * (8 * d + 3 * (d + f));
+  const { hidden_size: d, intermediate_size: f, num_hidden_layers: layers, num_attention_heads: heads } = shape;
+  const depth = shape.head_dim ?? d / heads;
+  const attention = 4 * d + 2 * depth * (heads + shape.num_key_value_heads);
+  return layers * rank * (attention + 3 * (d + f));
 }
 
 /**
  * Parameters of a vision-language model's parts, by the names of `policy.train`.
- * An encoder of width w, feed-forward width f and L blocks has L (4w² + 3wf) and its patch kernels. The connector,
- * which joins s patches for a decoder of width d, has (sw)² + swd.
+ * An encoder of width w, L blocks and m feed-forward matrices of width f in each has L (4w² + mwf), its patch kernels
+ * and learned positions. Each merger of the connector, which joins s patches for a decoder of width d, has (sw)² + swd.
  */
 export function seeingParameters(shape: DecoderShape, vision: VisionShape): Record<keyof TrainedParts, number> {
-  const { depth, width, inner, patch_size, temporal_patch_size, spatial_merge_size } = vision;
+  const { depth, width, inner, patch_size, temporal_patch_size, spatial_merge_size, num_position_embeddings } = vision;
   const square = spatial_merge_size ** 2 * width;
+  const blocks = depth * (4 * width ** 2 + feedForwardMatrices(vision) * width * inner);
   return {
-    mm_vision: depth * (4 * width ** 2 + 3 * width * inner) + 3 * temporal_patch_size * patch_size ** 2 * width,
-    mm_mlp: square ** 2 + square * shape.hidden_size,
+    mm_vision: blocks + (3 * temporal_patch_size * patch_size ** 2 + (num_position_embeddings ?? 0)) * width,
+    mm_mlp: mergersOf(vision).length * (square ** 2 + square * shape.hidden_size),
     mm_llm: decoderParameters(shape),
   };
 }
@@ -366,8 +384,8 @@ export function seeingAdapterParameters(
   const { depth, width, inner, spatial_merge_size } = vision;
   const square = spatial_merge_size ** 2 * width;
   return {
-    mm_vision: rank * depth * (6 * width + 3 * (width + inner)),
-    mm_mlp: rank * (3 * square + shape.hidden_size),
+    mm_vision: rank * depth * (6 * width + feedForwardMatrices(vision) * (width + inner)),
+    mm_mlp: rank * mergersOf(vision).length * (3 * square + shape.hidden_size),
     mm_llm: adapterParameters(shape, rank),
   };
 }

@@ -23,7 +23,7 @@ import {
   type QuestionImages,
 } from '../shared/words/task.js';
 import type { VideoActionsSettings } from './settings.js';
-import { DataError } from '../../core/errors.js';
+import { ConfigError, DataError } from '../../core/errors.js';
 import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
 import { encodePng, shrinkImage, type RgbImage } from '../../core/images/image.js';
@@ -82,7 +82,13 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const { min, max, interval, as } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };
-  const { processor, tokens } = seeing;
+  const { processor, tokens, readsClips } = seeing;
+  if (as === 'video' && !readsClips) {
+    throw new ConfigError("data.frames.as is 'video', but this model reads only the frames of a clip, as images", {
+      where: 'data.frames.as',
+      next: "Set data.frames.as to 'images'.",
+    });
+  }
   const imageInputs = new VideoReader(processor, tokens, usual, as);
   const task = await WordsTask.open(settings, { words, data: datasets, imageInputs });
   return { task, seeing };

@@ -45,6 +45,22 @@ describe('the size of a picture', () => {
   );
 });
 
+it('makes as many tokens of 200 images as the processor of transformers, with the sizes of Qwen3-VL', () => {
+  const { limits: size, images } = JSON.parse(
+    readFileSync(new URL('./fixtures/token_counts.json', import.meta.url), 'utf8'),
+  ) as { readonly limits: object; readonly images: readonly (readonly [number, number, number])[] };
+  const path = folder();
+  const json = { image_processor_type: 'Qwen2VLImageProcessorFast', size, patch_size: 16 };
+  writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
+  // Those of clips are for the frames of a whole clip together.
+  const clips = { video_processor_type: 'Qwen3VLVideoProcessor', size: { longest_edge: 9, shortest_edge: 5 } };
+  writeFileSync(join(path, VIDEO_PROCESSOR_FILE), JSON.stringify(clips));
+  const opened = openImageProcessor(path);
+  expect(images).toHaveLength(200);
+  for (const [height, width, count] of images) expect(opened.tokensOf({ width, height })).toBe(count);
+  expect(opened.settings.video).toEqual({ min_pixels: 65536, max_pixels: 16777216 });
+});
+
 describe('a processor', () => {
   const processor = plainProcessor(sizes, limits);
 

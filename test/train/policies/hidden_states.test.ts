@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { Reader, type StatesRequest } from '../../../src/train/policies/tokens/hidden_states.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
-import { expectedOf, families, floatsOf, given, modelOf, prompts } from '../../compute/nets/vision/fixture.js';
+import { expectedOf, families, floatsOf, givenOf, modelOf, prompts } from '../../compute/nets/vision/fixture.js';
 
 const session = { threads: 1 };
 
@@ -14,9 +14,9 @@ describe.each(families)('hidden states of %s', (family) => {
   const model = modelOf(family, { mm_vision: false, mm_mlp: true, mm_llm: true });
   const reader = new Reader(model, { session });
   afterAll(() => reader.dispose());
-  const seen = prompts();
+  const seen = prompts(family);
   const items = seen.flatMap((prompt, p) =>
-    given.prompts[p].answers.map((ids): StatesRequest => ({ prompt, answer: Int32Array.from(ids), from: 0 })),
+    givenOf(family).prompts[p].answers.map((ids): StatesRequest => ({ prompt, answer: Int32Array.from(ids), from: 0 })),
   );
   const width = model.config.hidden_size;
 

@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
 import type { Activation, DecoderConfig, VisionDecoderConfig, Trait } from './config.js';
-import { readVision, visionJson } from '../vision/config.js';
+import { readVision, visionJson, type VisionFamily } from '../vision/config.js';
 import { readScaling, requireOneRotation } from './rope.js';
 
 /** A model as its folder describes it. */
@@ -71,8 +71,11 @@ interface Family {
   readonly needsWindow: boolean;
   /** The key of a vision model's text settings. Null: the top level. */
   readonly nested: string | null;
-  /** The default split of a head over the axes of images. Empty: the family has no supported vision encoder. */
-  readonly sections: readonly number[];
+  /**
+   * The default split of a head over the axes of images, and whether it is interleaved. Null: the family has no
+   * supported vision encoder.
+   */
+  readonly axes: { readonly sections: readonly number[]; readonly interleaved: boolean } | null;
   /** The key that names the activation, the supported activations by their names in files, and the default name. */
   readonly activation: {
     readonly key: 'hidden_act' | 'hidden_activation';
@@ -112,7 +115,7 @@ const llama: Family = {
   readsHeadDim: true,
   needsWindow: false,
   nested: null,
-  sections: [],
+  axes: null,
   activation: silu,
 };
 
@@ -129,7 +132,29 @@ const qwenVision: Family = {
   theta: 1_000_000,
   readsHeadDim: false,
   nested: 'text_config',
-  sections: [16, 24, 24],
+  axes: { sections: [16, 24, 24], interleaved: false },
+};
+
+const qwen3: Family = {
+  ...qwen2,
+  traits: (config) => ({
+    ...plain,
+    attention_bias: config.attention_bias ?? false,
+    attention_output_bias: config.attention_bias ?? false,
+    qk_norm: true,
+    ...qwenWindow(config, 28),
+  }),
+  headDim: 128,
+};
+
+const qwen3Vision: Family = {
+  ...qwen3,
+  // Its decoder has no windows.
+  traits: (config) => qwen3.traits({ ...config, use_sliding_window: false }),
+  theta: 500_000,
+  context: 128_000,
+  nested: 'text_config',
+  axes: { sections: [24, 20, 20], interleaved: true },
 };
 
 const emu3Text: Family = { ...llama, traits: () => plain, eps: 1e-5, theta: 1_000_000, context: 9216 };
@@ -175,21 +200,13 @@ const families = {
     context: 131_072,
   },
   qwen2,
-  qwen3: {
-    ...qwen2,
-    traits: (config) => ({
-      ...plain,
-      attention_bias: config.attention_bias ?? false,
-      attention_output_bias: config.attention_bias ?? false,
-      qk_norm: true,
-      ...qwenWindow(config, 28),
-    }),
-    headDim: 128,
-  },
+  qwen3,
   qwen2_vl: qwenVision,
   qwen2_vl_text: qwenVision,
   qwen2_5_vl: qwenVision,
   qwen2_5_vl_text: qwenVision,
+  qwen3_vl: qwen3Vision,
+  qwen3_vl_text: qwen3Vision,
   emu3: { ...emu3Text, nested: 'text_config' },
   emu3_text_model: emu3Text,
   gemma3_text: gemma3Text,
@@ -253,8 +270,17 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   if (part === 'words') return read;
   const vision = readVision(outer.data, read.config.hidden_size, where);
   const rope = parsed.data.rope_parameters ?? parsed.data.rope_scaling ?? {};
-  const sections = z.array(size).safeParse(rope['mrope_section']).data ?? family.sections;
-  return { ...read, config: { ...read.config, vision, mrope_section: sections } };
+  const { sections = [], interleaved = false } = family.axes ?? {};
+  const mrope_section = z.array(size).safeParse(rope['mrope_section']).data ?? sections;
+  const asked = rope['mrope_interleaved'] ?? interleaved;
+  if (asked !== interleaved) {
+    throw new CheckpointError(
+      `mrope_interleaved ${JSON.stringify(asked)} is not supported for this model_type; allowed: ${interleaved}`,
+      { where },
+    );
+  }
+  const axes = { mrope_section, ...(interleaved ? { mrope_interleaved: true } : {}) };
+  return { ...read, config: { ...read.config, vision, ...axes } };
 }
 
 function toArchitecture(config: HubConfig, family: Family, where: string): Architecture {
@@ -312,7 +338,7 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
     const found = JSON.stringify(local['rope_type']);
     throw new CheckpointError(`rope_type ${found} of sliding_attention is not supported; allowed: default`, { where });
   }
-  const scaling = readScaling(rope, contextSize, where, family.sections.length > 0);
+  const scaling = readScaling(rope, contextSize, where, family.axes !== null);
   return {
     contextSize,
     config: {
@@ -423,24 +449,29 @@ function qwenWindow(config: HubConfig, usually: number): Pick<DecoderConfig, 'sl
 /** Rotations have no largest position, but loaders need one. */
 const MADE_FOR_POSITIONS = 32_768;
 
+const classes: Readonly<Record<VisionFamily, string>> = {
+  qwen2_vl: 'Qwen2VLForConditionalGeneration',
+  qwen2_5_vl: 'Qwen2_5_VLForConditionalGeneration',
+  qwen3_vl: 'Qwen3VLForConditionalGeneration',
+};
+
 /** The config.json of a model that sees, from which `readArchitecture` reads the same. */
 export function visionDecoderJson({ vision, mrope_section, ...config }: VisionDecoderConfig): object {
   const { image_token_id, video_token_id, vision_start_token_id, vision_end_token_id, family } = vision;
-  const { vocab_size, hidden_size, intermediate_size, num_hidden_layers } = config;
+  const { vocab_size, hidden_size, intermediate_size, num_hidden_layers, head_dim, mrope_interleaved } = config;
   const { num_attention_heads, num_key_value_heads, rms_norm_eps, rope_theta, tie_word_embeddings } = config;
   return {
-    architectures: [
-      { qwen2_vl: 'Qwen2VLForConditionalGeneration', qwen2_5_vl: 'Qwen2_5_VLForConditionalGeneration' }[family],
-    ],
+    architectures: [classes[family]],
     model_type: family,
     ...{ image_token_id, video_token_id, vision_start_token_id, vision_end_token_id, tie_word_embeddings },
     text_config: {
       model_type: `${family}_text`,
       ...{ vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads },
+      ...(families[family].readsHeadDim ? { head_dim, attention_bias: config.attention_bias } : {}),
       ...{ rms_norm_eps, hidden_act: 'silu', max_position_embeddings: MADE_FOR_POSITIONS, use_sliding_window: false },
       bos_token_id: null,
       eos_token_id: null,
-      rope_parameters: { rope_type: 'default', rope_theta, mrope_section },
+      rope_parameters: { rope_type: 'default', rope_theta, mrope_section, mrope_interleaved },
     },
     vision_config: visionJson(vision),
   };

@@ -80,6 +80,8 @@ export interface DecoderConfig extends RotarySettings {
   readonly vision?: VisionConfig;
   /** For a vision model: how many rotary frequencies of a head follow time, rows and columns. */
   readonly mrope_section?: readonly number[];
+  /** Whether these frequencies are interleaved (Qwen3-VL). Absent: no. */
+  readonly mrope_interleaved?: boolean;
 }
 
 /** A decoder with a vision encoder. */
@@ -106,6 +108,16 @@ export function checkDecoderConfig(config: DecoderConfig): void {
       `mrope_section [${config.mrope_section?.join(', ')}] does not sum to head_dim / 2, ${config.head_dim / 2}`,
     );
   }
+  checkDeepStack(config);
+}
+
+/** Raises GraphError if the last block, whose output only answers read, would have to add images. */
+function checkDeepStack({ vision, num_hidden_layers: blocks }: DecoderConfig): void {
+  const levels = vision?.deepstack_visual_indexes.length ?? 0;
+  if (levels < blocks) return;
+  throw new GraphError(
+    `deepstack_visual_indexes names ${levels} blocks; allowed: fewer than num_hidden_layers, ${blocks}`,
+  );
 }
 
 /** Whether a layer uses the window, however many columns there are. */

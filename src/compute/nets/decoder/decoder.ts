@@ -29,7 +29,7 @@ import {
 import { type Activation, blockNorms, type DecoderConfig, hasVision, windowOf } from './config.js';
 import { HeadOrder, headsOf, keysOf } from './heads.js';
 import { type Product, productsOf, sumOf } from '../lora.js';
-import { withImageTokens } from '../vision/encoder.js';
+import { type SeenRows, withImageTokens } from '../vision/encoder.js';
 
 /**
  * Values that layers with the same window share. They are made before the layers, because a layer may be recomputed.
@@ -103,10 +103,15 @@ function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
 }
 
 /** Rows of ids, prompts first, with their images if the decoder has a vision encoder. */
-function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): Value {
+function embedSeen(config: DecoderConfig, ids: Value, shape: PromptShape, wrap?: BlockWrapper): SeenRows {
   const words = embed(ids.graph, config, ids);
-  if (!hasVision(config)) return words;
+  if (!hasVision(config)) return { rows: words, added: [] };
   return withImageTokens(words, config, shape.prompts, must(shape.images, 'the shape of images'), wrap);
+}
+
+/** The input of the block after block `index`, from that block's output. */
+function afterBlock({ added }: SeenRows, index: number, rows: Value): Value {
+  return index < added.length ? add(rows, added[index]) : rows;
 }
 
 /** A decoder with a vision encoder takes the angles of its columns as inputs, because they depend on the images. */
@@ -213,10 +218,12 @@ function sequenceRows(
   };
 
   const ids = concat([reshape(inputs.promptIds, [promptRows]), reshape(inputs.answerIds, [inputs.answerIds.size])], 0);
-  let rows = embedSeen(config, ids, shape, wrap);
+  const seen = embedSeen(config, ids, shape, wrap);
+  let { rows } = seen;
   for (let index = 0; index <= last; index++) {
     const keep = index === last && asked === 'answers' ? answersOnly : (x: Value): Value => x;
-    rows = wrap(`layers.${index}`, rows, (x) => block(config, index, x, attend, keep));
+    const output = wrap(`layers.${index}`, rows, (x) => block(config, index, x, attend, keep));
+    rows = afterBlock(seen, index, output);
   }
   return rows;
 }
@@ -266,10 +273,15 @@ export function prefill(config: DecoderConfig, shape: PromptShape, inputs: Promp
     return found;
   };
   const last = config.num_hidden_layers - 1;
-  let rows = embedSeen(config, inputs.promptIds, shape);
+  const seen = embedSeen(config, inputs.promptIds, shape);
+  let { rows } = seen;
   for (let index = 0; index < last; index++) {
     const mix: Attend = (_layer, _index, normalized) => attend(index, normalized, cache(index, normalized));
-    rows = block(config, index, rows, mix, (x) => x);
+    rows = afterBlock(
+      seen,
+      index,
+      block(config, index, rows, mix, (x) => x),
+    );
   }
   const [before] = blockNorms[config.block_norms ?? 'before'].attention;
   cache(last, norm(config, rows, `model.layers.${last}.${before}`));
@@ -289,10 +301,13 @@ export function layerStates(
   const { keysAndValues, attend } = promptAttention(config, shape, inputs);
   const mix: Attend = (_layer, index, normalized) => attend(index, normalized, keysAndValues(index, normalized));
   const found: Value[] = [];
-  let rows = embedSeen(config, inputs.promptIds, shape);
+  const seen = embedSeen(config, inputs.promptIds, shape);
+  let { rows } = seen;
   for (let done = 1; done <= Math.max(...numbers); done++) {
-    rows = block(config, done - 1, rows, mix, (x) => x);
-    if (numbers.includes(done)) found.push(rows);
+    const output = block(config, done - 1, rows, mix, (x) => x);
+    // As transformers' `hidden_states`: before images are added.
+    if (numbers.includes(done)) found.push(output);
+    rows = afterBlock(seen, done - 1, output);
   }
   return concat(found, 1);
 }

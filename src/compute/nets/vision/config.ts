@@ -1,6 +1,6 @@
 /**
- * The vision part of a model: the encoders of Qwen2-VL and Qwen2.5-VL with their connector. Its config, read from a Hugging Face `config.json`, and its
- * parameters by name.
+ * The vision part of a model: the encoders of Qwen2-VL, Qwen2.5-VL and Qwen3-VL with their connector. Its config, read
+ * from a Hugging Face `config.json`, and its parameters by name.
  */
 import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
@@ -29,7 +29,7 @@ export interface MarkedImageTokens extends ImageTokens {
 }
 
 /** By the `model_type` of config.json. */
-export type VisionFamily = 'qwen2_vl' | 'qwen2_5_vl';
+export type VisionFamily = 'qwen2_vl' | 'qwen2_5_vl' | 'qwen3_vl';
 
 export interface VisionConfig extends PatchSizes, MarkedImageTokens {
   readonly family: VisionFamily;
@@ -48,6 +48,16 @@ export interface VisionConfig extends PatchSizes, MarkedImageTokens {
   readonly windows: { readonly window_size: number; readonly fullatt_block_indexes: readonly number[] } | null;
   /** The weight of a second in the temporal positions of a clip. Null: each time step counts 1. */
   readonly tokens_per_second: number | null;
+  /**
+   * The rows of the table of learned positions, which form a square that is stretched over each image. Null: the
+   * encoder has only rotary positions.
+   */
+  readonly num_position_embeddings: number | null;
+  /**
+   * The blocks whose rows also become tokens (Meng et al., "DeepStack", 2024). The decoder adds those of the first one
+   * after its first block, and so on. Ascending. Empty: none.
+   */
+  readonly deepstack_visual_indexes: readonly number[];
 }
 
 /** The parts of a model, each trained or frozen, with the names of Qwen's training scripts. */
@@ -61,42 +71,94 @@ export interface TrainedParts {
 }
 
 export const VISUAL = 'visual.';
-export const MERGER = `${VISUAL}merger.`;
+const MERGER = `${VISUAL}merger.`;
+const DEEP_MERGERS = `${VISUAL}deepstack_merger_list.`;
 
 /** The part that a parameter belongs to. */
 export function partOf(parameter: string): keyof TrainedParts {
-  if (parameter.startsWith(MERGER)) return 'mm_mlp';
+  if (parameter.startsWith(MERGER) || parameter.startsWith(DEEP_MERGERS)) return 'mm_mlp';
   return parameter.startsWith(VISUAL) ? 'mm_vision' : 'mm_llm';
 }
 
-type Kind = 'kernel' | 'weight' | 'residual' | 'norm' | 'bias';
+type Kind = 'embedding' | 'kernel' | 'weight' | 'residual' | 'norm' | 'bias';
 type Parameters = Map<string, { readonly shape: Shape; readonly kind: Kind }>;
 
-/** The differences between the two families. */
-interface Layers {
-  readonly norm: 'rms' | 'layer';
-  readonly feedForward: 'swiglu' | 'quick_gelu';
+/** The names of the layers of a block's feed-forward part or of a merger, in their order. */
+interface TwoLayers {
+  readonly first: string;
+  readonly second: string;
 }
 
+/** The differences between the families. */
+interface Layers {
+  readonly norm: 'rms' | 'layer';
+  /** A feed-forward part without a gate has two layers. */
+  readonly feedForward: 'swiglu' | (TwoLayers & { readonly activation: 'quick_gelu' | 'gelu_tanh' });
+  readonly merger: TwoLayers & { readonly norm: string };
+  /** Whether the patch embedding has a bias. */
+  readonly patchBias: boolean;
+  /** Whether a clip can be one input. Qwen3-VL's prompts name the time of each step in words, which is not supported. */
+  readonly readsClips: boolean;
+}
+
+const olderMerger = { norm: 'ln_q', first: 'mlp.0', second: 'mlp.2' };
+const newer: TwoLayers = { first: 'linear_fc1', second: 'linear_fc2' };
+
 export const layersOf: Readonly<Record<VisionFamily, Layers>> = {
-  qwen2_vl: { norm: 'layer', feedForward: 'quick_gelu' },
-  qwen2_5_vl: { norm: 'rms', feedForward: 'swiglu' },
+  qwen2_vl: {
+    norm: 'layer',
+    feedForward: { first: 'fc1', second: 'fc2', activation: 'quick_gelu' },
+    merger: olderMerger,
+    patchBias: false,
+    readsClips: true,
+  },
+  qwen2_5_vl: { norm: 'rms', feedForward: 'swiglu', merger: olderMerger, patchBias: false, readsClips: true },
+  qwen3_vl: {
+    norm: 'layer',
+    feedForward: { ...newer, activation: 'gelu_tanh' },
+    merger: { ...newer, norm: 'norm' },
+    patchBias: true,
+    readsClips: false,
+  },
 };
+
+/** A merger, which makes a token of each square of rows. */
+export interface Merger {
+  /** The prefix of its parameters. */
+  readonly name: string;
+  /** What its norm normalizes: each row, or the joined rows of a square. */
+  readonly normalizes: 'rows' | 'squares';
+}
+
+/** The merger of the last block's rows, followed by those of `deepstack_visual_indexes`. */
+export function mergersOf({
+  deepstack_visual_indexes: deep,
+}: Pick<VisionConfig, 'deepstack_visual_indexes'>): readonly [Merger, ...Merger[]] {
+  const deeper = deep.map((_, i) => ({ name: `${DEEP_MERGERS}${i}.`, normalizes: 'squares' }) as const);
+  return [{ name: MERGER, normalizes: 'rows' }, ...deeper];
+}
+
+/** The patch embedding, and the table of learned positions. */
+export const PATCHES = `${VISUAL}patch_embed.proj`;
+export const POSITIONS = `${VISUAL}pos_embed`;
 
 /** Every parameter's name, shape and kind, in checkpoint order. */
 export function visionParameters(config: VisionConfig): Parameters {
   const { width, inner, depth, out_width, patch_size: side, temporal_patch_size, spatial_merge_size: merge } = config;
-  const { norm, feedForward } = layersOf[config.family];
+  const { norm, feedForward, merger, patchBias } = layersOf[config.family];
   const out: Parameters = new Map();
   const linear = (name: string, outputs: number, inputs: number, kind: Kind = 'weight'): void => {
     out.set(`${name}.weight`, { shape: [outputs, inputs], kind });
     out.set(`${name}.bias`, { shape: [outputs], kind: 'bias' });
   };
-  const normalization = (name: string): void => {
-    out.set(`${name}.weight`, { shape: [width], kind: 'norm' });
-    if (norm === 'layer') out.set(`${name}.bias`, { shape: [width], kind: 'bias' });
+  const normalization = (name: string, size = width): void => {
+    out.set(`${name}.weight`, { shape: [size], kind: 'norm' });
+    if (norm === 'layer') out.set(`${name}.bias`, { shape: [size], kind: 'bias' });
   };
-  out.set(`${VISUAL}patch_embed.proj.weight`, { shape: [width, 3, temporal_patch_size, side, side], kind: 'kernel' });
+  out.set(`${PATCHES}.weight`, { shape: [width, 3, temporal_patch_size, side, side], kind: 'kernel' });
+  if (patchBias) out.set(`${PATCHES}.bias`, { shape: [width], kind: 'bias' });
+  const { num_position_embeddings: positions } = config;
+  if (positions !== null) out.set(`${POSITIONS}.weight`, { shape: [positions, width], kind: 'embedding' });
   for (let i = 0; i < depth; i++) {
     const block = `${VISUAL}blocks.${i}`;
     normalization(`${block}.norm1`);
@@ -108,14 +170,16 @@ export function visionParameters(config: VisionConfig): Parameters {
       linear(`${block}.mlp.up_proj`, inner, width);
       linear(`${block}.mlp.down_proj`, width, inner, 'residual');
     } else {
-      linear(`${block}.mlp.fc1`, inner, width);
-      linear(`${block}.mlp.fc2`, width, inner, 'residual');
+      linear(`${block}.mlp.${feedForward.first}`, inner, width);
+      linear(`${block}.mlp.${feedForward.second}`, width, inner, 'residual');
     }
   }
   const square = merge ** 2 * width;
-  normalization(`${MERGER}ln_q`);
-  linear(`${MERGER}mlp.0`, square, square);
-  linear(`${MERGER}mlp.2`, out_width, square);
+  for (const { name, normalizes } of mergersOf(config)) {
+    normalization(`${name}${merger.norm}`, normalizes === 'rows' ? width : square);
+    linear(`${name}${merger.first}`, square, square);
+    linear(`${name}${merger.second}`, out_width, square);
+  }
   return out;
 }
 
@@ -129,6 +193,10 @@ const shared = {
 };
 /** `in_chans` in older files. */
 const colours = z.literal(3).nullish();
+/** The rotation of all three encoders. */
+const rotation = z
+  .object({ rope_type: z.literal('axial').nullish(), rope_theta: z.literal(10_000).nullish() })
+  .nullish();
 
 type Sizes = Omit<VisionConfig, keyof z.output<typeof tokens> | 'family'>;
 
@@ -139,12 +207,16 @@ const tokens = z.object({
   vision_end_token_id: z.int().default(151_653),
 });
 
+/** The fields of encoders without learned positions and without DeepStack. */
+export const withoutTables = { num_position_embeddings: null, deepstack_visual_indexes: [] } as const;
+
 const families: Readonly<Record<VisionFamily, z.ZodType<Sizes>>> = {
   qwen2_vl: z
     .object({
       ...shared,
       in_channels: colours,
       in_chans: colours,
+      rope_parameters: rotation,
       embed_dim: size.default(1280),
       hidden_size: size.default(3584),
       mlp_ratio: z.number().positive().default(4),
@@ -157,12 +229,14 @@ const families: Readonly<Record<VisionFamily, z.ZodType<Sizes>>> = {
       out_width: hidden_size,
       windows: null,
       tokens_per_second: null,
+      ...withoutTables,
     })),
   qwen2_5_vl: z
     .object({
       ...shared,
       in_channels: colours,
       in_chans: colours,
+      rope_parameters: rotation,
       hidden_size: size.default(3584),
       intermediate_size: size.default(3420),
       out_hidden_size: size.default(3584),
@@ -178,6 +252,31 @@ const families: Readonly<Record<VisionFamily, z.ZodType<Sizes>>> = {
       out_width: found.out_hidden_size,
       windows: { window_size: found.window_size, fullatt_block_indexes: found.fullatt_block_indexes },
       tokens_per_second: found.tokens_per_second,
+      ...withoutTables,
+    })),
+  qwen3_vl: z
+    .object({
+      ...shared,
+      depth: size.default(27),
+      patch_size: size.default(16),
+      in_channels: colours,
+      rope_parameters: rotation,
+      hidden_size: size.default(1152),
+      intermediate_size: size.default(4304),
+      out_hidden_size: size.default(3584),
+      num_position_embeddings: size.default(2304),
+      deepstack_visual_indexes: z.array(z.int().nonnegative()).default([8, 16, 24]),
+      hidden_act: z.literal('gelu_pytorch_tanh').default('gelu_pytorch_tanh'),
+    })
+    .transform((found) => ({
+      ...sizesOf(found),
+      width: found.hidden_size,
+      inner: found.intermediate_size,
+      out_width: found.out_hidden_size,
+      windows: null,
+      tokens_per_second: null,
+      num_position_embeddings: found.num_position_embeddings,
+      deepstack_visual_indexes: found.deepstack_visual_indexes,
     })),
 };
 
@@ -219,7 +318,13 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
       { where },
     );
   }
-  const { windows, patch_size, spatial_merge_size } = config;
+  const { windows, patch_size, spatial_merge_size, depth, deepstack_visual_indexes: deep } = config;
+  if (deep.some((block, i) => block >= depth || block <= (deep[i - 1] ?? -1))) {
+    throw new CheckpointError(
+      `vision_config.deepstack_visual_indexes: found [${deep.join(', ')}]; allowed: ascending numbers of blocks below depth, ${depth}`,
+      { where },
+    );
+  }
   if (windows !== null && windows.window_size < patch_size * spatial_merge_size) {
     throw new CheckpointError(
       `vision_config.window_size: found ${windows.window_size}; allowed: at least patch_size x spatial_merge_size (${patch_size * spatial_merge_size})`,
@@ -232,17 +337,13 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
 /** The equivalent `vision_config`. */
 export function visionJson(config: VisionConfig): object {
   const { family, width, inner, out_width, windows, tokens_per_second } = config;
+  const { num_position_embeddings, deepstack_visual_indexes } = config;
   const sizes = { ...sizesOf(config), in_channels: 3, model_type: `${family}_vision` };
-  if (windows === null) {
-    return { ...sizes, embed_dim: width, hidden_size: out_width, mlp_ratio: inner / width, hidden_act: 'quick_gelu' };
-  }
-  return {
-    ...sizes,
-    hidden_size: width,
-    intermediate_size: inner,
-    out_hidden_size: out_width,
-    ...windows,
-    tokens_per_second,
-    hidden_act: 'silu',
+  const widths = { hidden_size: width, intermediate_size: inner, out_hidden_size: out_width };
+  const own: Readonly<Record<VisionFamily, object>> = {
+    qwen2_vl: { embed_dim: width, hidden_size: out_width, mlp_ratio: inner / width, hidden_act: 'quick_gelu' },
+    qwen2_5_vl: { ...widths, ...windows, tokens_per_second, hidden_act: 'silu' },
+    qwen3_vl: { ...widths, num_position_embeddings, deepstack_visual_indexes, hidden_act: 'gelu_pytorch_tanh' },
   };
+  return { ...sizes, ...own[family] };
 }

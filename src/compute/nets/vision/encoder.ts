@@ -1,28 +1,31 @@
 /**
- * The vision encoders of Qwen2-VL (Wang et al., 2024) and Qwen2.5-VL (Bai et al., 2025), and their connector, over
- * frames in the layout of layout.ts: F frames of W windows of U slots, in rows [F * W * U, width].
+ * The vision encoders of Qwen2-VL (Wang et al., 2024), Qwen2.5-VL and Qwen3-VL (Bai et al., 2025), and their connector,
+ * over frames in the layout of layout.ts: F frames of W windows of U slots, in rows [F * W * U, width].
  */
 import {
   add,
   cast,
   concat,
   gather,
+  gelu,
   gemm,
   less,
   mul,
+  reduceSum,
   reshape,
   rotary,
   slice,
+  sub,
   transpose,
   withGradient,
 } from '../../graph/build.js';
 import type { Graph, Value } from '../../graph/ir.js';
 import { attendAll } from '../decoder/attention.js';
 import type { DecoderConfig } from '../decoder/config.js';
-import { type BlockWrapper, geluExact, layerNorm, linear, quickGelu, rmsNorm, swiglu } from '../layers.js';
+import { type BlockWrapper, embedding, geluExact, layerNorm, linear, quickGelu, rmsNorm, swiglu } from '../layers.js';
 import type { Adapter } from '../lora.js';
-import { layersOf, MERGER, type VisionConfig, VISUAL } from './config.js';
-import { type FrameShape, patchWidth, type ImageShape } from './layout.js';
+import { layersOf, type Merger, mergersOf, PATCHES, POSITIONS, type VisionConfig, VISUAL } from './config.js';
+import { type FrameShape, patchWidth, type ImageShape, CORNERS } from './layout.js';
 
 /** Epsilon of every norm in the encoder. */
 const EPS = 1e-6;
@@ -36,6 +39,11 @@ export interface EncoderInputs {
   readonly sin: Value;
   /** [F, W * U]: 0 on patches, a large negative number on open slots. */
   readonly padding: Value;
+  /**
+   * The learned positions of the patches as mixtures of rows of their table: the rows, int64 [F * W * U * CORNERS], and
+   * their shares [F * W * U, CORNERS, 1]. Null for an encoder without a table.
+   */
+  readonly positions: { readonly rows: Value; readonly shares: Value } | null;
 }
 
 export function encoderInputs(
@@ -50,6 +58,13 @@ export function encoderInputs(
     cos: graph.input('patch_cos', [rows, half]),
     sin: graph.input('patch_sin', [rows, half]),
     padding: graph.input('patch_padding', [frames, windows * slots]),
+    positions:
+      config.num_position_embeddings === null
+        ? null
+        : {
+            rows: graph.input('patch_positions', [rows * CORNERS], 'int64'),
+            shares: graph.input('patch_shares', [rows, CORNERS, 1]),
+          },
   };
 }
 
@@ -67,7 +82,10 @@ function norm(x: Value, name: string, { family }: VisionConfig): Value {
   return layersOf[family].norm === 'rms' ? rmsNorm(x, name, EPS) : layerNorm(x, name, EPS);
 }
 
-/** Patches to rows [F * W * U, width], before the connector. */
+/**
+ * Patches to rows [F * W * U, width * mergers], before the connector. Each row of the last block is followed by its rows
+ * of the blocks in `deepstack_visual_indexes`.
+ */
 export function encode(
   config: VisionConfig,
   inputs: EncoderInputs,
@@ -77,7 +95,8 @@ export function encode(
 ): Value {
   const { graph } = inputs.pixels;
   const { width, temporal_patch_size: depth, patch_size: side } = config;
-  const kernels = graph.parameter(`${VISUAL}patch_embed.proj.weight`, [width, 3, depth, side, side]);
+  const kernels = graph.parameter(`${PATCHES}.weight`, [width, 3, depth, side, side]);
+  const bias = layersOf[config.family].patchBias ? { bias: graph.parameter(`${PATCHES}.bias`, [width]) } : {};
   const scopeOf = (batch: number, length: number): Scope => ({
     batch,
     length,
@@ -91,12 +110,24 @@ export function encode(
   const windowed = config.windows === null ? whole : scopeOf(frames * windows, slots);
   const full = new Set(config.windows?.fullatt_block_indexes);
   // The kernels do not overlap: the convolution is one product.
-  let rows = gemm(inputs.pixels, reshape(kernels, [width, patchWidth(config)]), { transB: true });
+  let rows = gemm(inputs.pixels, reshape(kernels, [width, patchWidth(config)]), { transB: true, ...bias });
+  rows = withPositions(rows, config, inputs);
+  const found: Value[] = [];
   for (let i = 0; i < config.depth; i++) {
     const scope = full.has(i) ? whole : windowed;
     rows = wrap(`visual.blocks.${i}`, rows, (x) => block(config, i, x, inputs, scope, adapter));
+    if (config.deepstack_visual_indexes.includes(i)) found.push(rows);
   }
-  return rows;
+  return concat([rows, ...found], 1);
+}
+
+/** Adds the learned positions, if the encoder has any. */
+function withPositions(rows: Value, config: VisionConfig, { positions }: EncoderInputs): Value {
+  const { num_position_embeddings: places, width } = config;
+  if (positions === null || places === null) return rows;
+  const corners = embedding(rows.graph, POSITIONS, positions.rows, places, width);
+  const shares = mul(reshape(corners, [rows.shape[0], CORNERS, width]), positions.shares);
+  return add(rows, reshape(reduceSum(shares, [1]), rows.shape));
 }
 
 function block(
@@ -139,22 +170,39 @@ function attention(
 
 function feedForward(config: VisionConfig, name: string, x: Value, adapter: Adapter | undefined): Value {
   const { width, inner } = config;
-  if (layersOf[config.family].feedForward === 'swiglu') {
+  const { feedForward: layers } = layersOf[config.family];
+  if (layers === 'swiglu') {
     const [gate, up] = ['gate_proj', 'up_proj'].map((layer) => linear(x, `${name}.${layer}`, inner, true, adapter));
     return linear(swiglu(gate, up), `${name}.down_proj`, width, true, adapter);
   }
-  const hidden = linear(x, `${name}.fc1`, inner, true, adapter);
-  return linear(quickGelu(hidden), `${name}.fc2`, width, true, adapter);
+  const hidden = linear(x, `${name}.${layers.first}`, inner, true, adapter);
+  return linear(activations[layers.activation](hidden), `${name}.${layers.second}`, width, true, adapter);
 }
 
-/** The connector: squares of rows [N, width], one after another, to tokens [N / merge^2, out_width]. */
+const activations = { quick_gelu: quickGelu, gelu_tanh: gelu } as const;
+
+/**
+ * The connector: squares of rows [N, width * mergers], one after another, to tokens [N / merge^2, out_width * mergers].
+ * Each merger reads its part of the width.
+ */
 export function merge(config: VisionConfig, rows: Value, adapter?: Adapter): Value {
-  const { width, spatial_merge_size, out_width } = config;
+  const { width } = config;
+  const tokens = mergersOf(config).map((merger, i) =>
+    mergeOne(config, merger, slice(rows, 1, i * width, (i + 1) * width), adapter),
+  );
+  return concat(tokens, 1);
+}
+
+function mergeOne(config: VisionConfig, { name, normalizes }: Merger, rows: Value, adapter?: Adapter): Value {
+  const { width, spatial_merge_size, out_width, family } = config;
+  const { merger } = layersOf[family];
   const square = spatial_merge_size ** 2 * width;
-  return rows.graph.scope('visual.merger', () => {
-    const normalized = reshape(norm(rows, `${MERGER}ln_q`, config), [rows.size / square, square]);
-    const hidden = linear(normalized, `${MERGER}mlp.0`, square, true, adapter);
-    return linear(geluExact(hidden), `${MERGER}mlp.2`, out_width, true, adapter);
+  const squares = [rows.size / square, square];
+  const normalize = (x: Value): Value => norm(x, `${name}${merger.norm}`, config);
+  return rows.graph.scope(name.slice(0, -1), () => {
+    const normalized = normalizes === 'rows' ? reshape(normalize(rows), squares) : normalize(reshape(rows, squares));
+    const hidden = linear(normalized, `${name}${merger.first}`, square, true, adapter);
+    return linear(geluExact(hidden), `${name}${merger.second}`, out_width, true, adapter);
   });
 }
 
@@ -165,7 +213,7 @@ export function tokenRows(shape: ImageShape, { spatial_merge_size: side }: Visio
   return (frames * windows * slots) / side ** 2;
 }
 
-/** The image tokens of the given number of prompts, [prompts * rows of each, width of the decoder]. */
+/** The image tokens of the given number of prompts, [prompts * rows of each, width of the decoder * mergers]. */
 function imageTokens(
   graph: Graph,
   config: DecoderConfig & { readonly vision: VisionConfig },
@@ -174,14 +222,23 @@ function imageTokens(
   wrap?: BlockWrapper,
 ): Value {
   const { vision, hidden_size, adapter } = config;
+  const mergers = mergersOf(vision).length;
   if (shape.from === 'pixels') {
     const frames = { ...shape.frames, frames: prompts * shape.frames.frames };
     return merge(vision, encode(vision, encoderInputs(graph, vision, frames), frames, adapter, wrap), adapter);
   }
   const rows = prompts * shape.tokens;
-  if (shape.from === 'tokens') return graph.input('picture_tokens', [rows, hidden_size]);
-  const features = graph.input('picture_features', [rows * vision.spatial_merge_size ** 2, vision.width]);
+  if (shape.from === 'tokens') return graph.input('picture_tokens', [rows, hidden_size * mergers]);
+  const features = graph.input('picture_features', [rows * vision.spatial_merge_size ** 2, vision.width * mergers]);
   return merge(vision, features, adapter);
+}
+
+/** The rows of words and images. */
+export interface SeenRows {
+  /** [N, width], the input of the decoder's first block. */
+  readonly rows: Value;
+  /** [N, width] each: what is added to the output of the decoder's first blocks, 0 for words (DeepStack). */
+  readonly added: readonly Value[];
 }
 
 /**
@@ -195,20 +252,30 @@ export function withImageTokens(
   prompts: number,
   shape: ImageShape,
   wrap?: BlockWrapper,
-): Value {
+): SeenRows {
   const { graph } = words;
   const [rows, width] = words.shape as [number, number];
-  const images = imageTokens(graph, config, prompts, shape, wrap);
+  const tokens = imageTokens(graph, config, prompts, shape, wrap);
+  const [images, ...deeper] = mergersOf(config.vision).map((_, i) => slice(tokens, 1, i * width, (i + 1) * width));
   const index = graph.input('picture_index', [rows], 'int64');
   const places = graph.input('picture_places', [images.shape[0]], 'int64');
   const isWord = reshape(cast(less(index, graph.constant(BigInt64Array.of(BigInt(rows)), [1])), 'float32'), [rows, 1]);
-  return withGradient(gather(concat([words, images], 0), index), {
-    name: 'pictures',
-    inputs: [words, images],
-    gradient: (d) => {
-      // A token without a row reads a row of zeros.
-      const none = graph.constant(new Float32Array(width), [1, width]);
-      return [mul(d, isWord), gather(concat([d, none], 0), places)];
-    },
-  });
+  const isImage = sub(graph.scalar(1), isWord);
+  /** The gradients of image tokens, from those of rows. A token without a row reads a row of zeros. */
+  const ofImages = (d: Value): Value =>
+    gather(concat([d, graph.constant(new Float32Array(width), [1, width])], 0), places);
+  return {
+    rows: withGradient(gather(concat([words, images], 0), index), {
+      name: 'pictures',
+      inputs: [words, images],
+      gradient: (d) => [mul(d, isWord), ofImages(d)],
+    }),
+    added: deeper.map((level) =>
+      withGradient(mul(gather(concat([words, level], 0), index), isImage), {
+        name: 'deeper pictures',
+        inputs: [level],
+        gradient: (d) => [ofImages(d)],
+      }),
+    ),
+  };
 }

@@ -118,6 +118,35 @@ export function patchAngles(
   return [row, column].flatMap((place) => frequencies.map((frequency) => place * frequency));
 }
 
+/** The rows of the table of learned positions that one patch mixes. */
+export const CORNERS = 4;
+
+/**
+ * The learned position of a patch: the rows of the table that it mixes, and their shares. The table is a square grid
+ * whose corners lie on the corner patches of the image. Positions between its points are interpolated in both directions
+ * (transformers' `get_vision_interpolation_indices_and_weights`, bilinear, aligned corners).
+ */
+export function patchPlaces(
+  patch: number,
+  grid: PatchGrid,
+  positions: number,
+  merge: number,
+): readonly { readonly row: number; readonly share: number }[] {
+  const side = Math.floor(Math.sqrt(positions));
+  const { row, column } = patchPosition(patch, grid, merge);
+  const along = (index: number, count: number): { readonly point: number; readonly share: number }[] => {
+    const place = (index * (side - 1)) / Math.max(count - 1, 1);
+    const first = Math.floor(place);
+    return [
+      { point: first, share: 1 - (place - first) },
+      { point: Math.min(first + 1, side - 1), share: place - first },
+    ];
+  };
+  return along(row, grid.rows).flatMap((y) =>
+    along(column, grid.columns).map((x) => ({ row: y.point * side + x.point, share: y.share * x.share })),
+  );
+}
+
 /** The position of the patch with index `patch` in Hugging Face's order. */
 export function patchPosition(
   patch: number,
@@ -186,9 +215,14 @@ export function positionsOf(
   return { axes, next };
 }
 
-/** The axis that each frequency of a head follows: `sections` are the numbers for time, rows and columns. */
-export function axesOf(sections: readonly number[]): number[] {
-  return sections.flatMap((count, at) => Array<number>(count).fill(at % 3));
+/**
+ * The axis that each frequency of a head follows: `sections` are the numbers for time, rows and columns. They lie one
+ * after another, or alternate (time, row, column, time, …) until the sections of rows and columns are used up. Time has
+ * the rest.
+ */
+export function axesOf(sections: readonly number[], interleaved: boolean): number[] {
+  const after = sections.flatMap((count, at) => Array<number>(count).fill(at % 3));
+  return interleaved ? after.map((_, i) => (i < 3 * sections[i % 3] ? i % 3 : 0)) : after;
 }
 
 /** Writes cosines and sines [depth / 2] of positions on three axes into rows of tables. */
@@ -199,11 +233,11 @@ export class AngleTables {
   readonly cos: Float32Array;
   readonly sin: Float32Array;
 
-  constructor(config: RotarySettings, sections: readonly number[], rows: number) {
+  constructor(config: RotarySettings, axes: readonly number[], rows: number) {
     const { frequencies, magnitude } = rotationOf(config);
     this.#frequencies = frequencies;
     this.#magnitude = magnitude;
-    this.#axes = axesOf(sections);
+    this.#axes = axes;
     this.cos = new Float32Array(rows * frequencies.length).fill(magnitude);
     this.sin = new Float32Array(rows * frequencies.length);
   }

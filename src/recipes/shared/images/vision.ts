@@ -1,6 +1,7 @@
 /** Opens the image processor and the initial model of a vision-language policy. */
 import { DataError, must } from '../../../core/errors.js';
 import { openImageProcessor, plainProcessor, type ImageProcessor } from '../../../models/images/processor.js';
+import { layersOf } from '../../../compute/nets/vision/config.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
 import { describeModel } from '../../../models/adapters/decoder.js';
@@ -22,6 +23,8 @@ import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 export interface VisionInputs {
   readonly processor: ImageProcessor;
   readonly tokens: NewVisionSettings['tokens'];
+  /** Whether a clip can be one input. Otherwise its frames are images. */
+  readonly readsClips: boolean;
 }
 
 /** Settings that determine how a policy reads images. */
@@ -43,11 +46,9 @@ export function openVisionInputs(
   const described = trainer?.type === 'tinker' ? words : model;
   if (described !== null) {
     const folder = modelFolder(described, resolveRun);
-    const { vision } = describeModel(folder, 'words and images');
-    return {
-      processor: openImageProcessor(processorFolder(folder), pixels),
-      tokens: must(vision, 'a vision encoder'),
-    };
+    const vision = must(describeModel(folder, 'words and images').vision, 'a vision encoder');
+    const { readsClips } = layersOf[vision.family];
+    return { processor: openImageProcessor(processorFolder(folder), pixels), tokens: vision, readsClips };
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   const tokens = {
@@ -56,7 +57,7 @@ export function openVisionInputs(
     image_token_id: tokenizer.id(VISION.image),
     video_token_id: tokenizer.id(VISION.video),
   };
-  return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens };
+  return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens, readsClips: true };
 }
 
 /** The starting model of a vision-language policy. Raises the errors of `loadPolicy` and `initSeeingPolicy`. */

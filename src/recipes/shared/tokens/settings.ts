@@ -23,6 +23,7 @@ import {
   type ShapeOf,
   type VisionShape,
 } from '../memory.js';
+import { mergersOf, withoutTables } from '../../../compute/nets/vision/config.js';
 import { policyRules, remoteSampling } from './rules.js';
 import { startMissing, stepsPerIteration, type Part } from '../../recipe.js';
 
@@ -181,14 +182,14 @@ function promptsOf({ algorithm, rollout, num_iterations, validation, data }: See
 /** Values kept per image token: the outputs of all frozen parts. */
 function madePerToken(shape: DecoderShape, vision: VisionShape, train: SeeingSettings['train']): number {
   if (train.mm_vision) return 0;
-  return train.mm_mlp ? vision.spatial_merge_size ** 2 * vision.width : shape.hidden_size;
+  return mergersOf(vision).length * (train.mm_mlp ? vision.spatial_merge_size ** 2 * vision.width : shape.hidden_size);
 }
 
 function seeingShape(settings: Pick<SeeingRecipeSettings, 'policy'>, shapeOf: ShapeOf): DecoderShape | null {
   const { init } = settings.policy;
   if (init === null) return decoderShape(settings, shapeOf);
   const { hidden_size: width, intermediate_size: inner, ...vision } = init.vision;
-  return { ...init, vision: { ...vision, width, inner } };
+  return { ...init, vision: { family: 'qwen2_5_vl', ...withoutTables, ...vision, width, inner } };
 }
 
 interface LearningSettings {

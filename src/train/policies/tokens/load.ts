@@ -14,7 +14,7 @@ import {
 import { visionDecoderJson } from '../../../compute/nets/decoder/architectures.js';
 import { initDecoder } from '../../../compute/nets/decoder/config.js';
 import type { LoraSettings } from '../../../compute/nets/lora.js';
-import type { TrainedParts, VisionConfig } from '../../../compute/nets/vision/config.js';
+import { type TrainedParts, type VisionConfig, withoutTables } from '../../../compute/nets/vision/config.js';
 import type { DecoderInit, VisionInit } from '../../../config/schema/model.js';
 import { descriptionOf, digestOfWeights, rootOf } from '../../../models/adapters/files.js';
 import { folderWith } from '../../../models/files.js';
@@ -149,6 +149,7 @@ export function initSeeingPolicy<P extends TokenPrompt>(
     windows,
     ...sizes,
     ...tokens,
+    ...withoutTables,
   } as const;
   const quarter = Math.round(head_dim / 8);
   const rows = Math.floor((head_dim / 2 - quarter) / 2);

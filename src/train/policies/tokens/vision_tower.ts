@@ -10,14 +10,17 @@ import type { Graph, Value } from '../../../compute/graph/ir.js';
 import { KEPT_BYTES, type VisionInput, tokensOf, writePatches } from '../../../models/images/vision_input.js';
 import { hasVision, type VisionDecoderConfig } from '../../../compute/nets/decoder/config.js';
 import { type BatchShape, type PromptShape, rowsOf } from '../../../compute/nets/decoder/inputs.js';
-import { partOf } from '../../../compute/nets/vision/config.js';
+import { mergersOf, partOf } from '../../../compute/nets/vision/config.js';
 import { encode, encoderInputs, merge, tokenRows } from '../../../compute/nets/vision/encoder.js';
 import type { ImageShape } from '../../../compute/nets/vision/layout.js';
 import {
   AngleTables,
+  axesOf,
+  CORNERS,
   frameShape,
   type FrameShape,
   patchAngles,
+  patchPlaces,
   patchRows,
   patchWidth,
   type Positions,
@@ -102,7 +105,8 @@ export class VisionTower {
   /** Number of values per image token at the stage where the graphs start. */
   get #tokenWidth(): number {
     const { vision, hidden_size } = this.config;
-    return this.from === 'tokens' ? hidden_size : vision.spatial_merge_size ** 2 * vision.width;
+    const width = this.from === 'tokens' ? hidden_size : vision.spatial_merge_size ** 2 * vision.width;
+    return width * mergersOf(vision).length;
   }
 
   /** The graphs' inputs for the images. */
@@ -194,9 +198,9 @@ export class VisionTower {
    * begin with that token.
    */
   #angles(prompts: readonly TokenPrompt[], count: number, promptColumns: number, answerColumns: number): Feeds {
-    const { mrope_section } = this.config;
+    const { mrope_section, mrope_interleaved = false } = this.config;
     const columns = promptColumns + answerColumns;
-    const tables = new AngleTables(this.config, mrope_section, count * columns);
+    const tables = new AngleTables(this.config, axesOf(mrope_section, mrope_interleaved), count * columns);
     prompts.forEach((prompt, p) => {
       const { axes, next } = this.#positionsOf(prompt);
       const last = prompt.ids.length - 1;
@@ -253,6 +257,11 @@ function patchFeeds(
   const padding = new Float32Array(rows).fill(PADDING);
   const cos = new Float32Array(rows * half).fill(1);
   const sin = new Float32Array(rows * half);
+  const { num_position_embeddings: positions, spatial_merge_size } = vision;
+  const learned =
+    positions === null
+      ? null
+      : { patch_positions: new BigInt64Array(rows * CORNERS), patch_shares: new Float32Array(rows * CORNERS) };
   lists.forEach((images, list) => {
     let frame = list * perList;
     for (const image of images) {
@@ -264,9 +273,14 @@ function patchFeeds(
           cos[row * half + i] = Math.cos(angle);
           sin[row * half + i] = Math.sin(angle);
         });
+        if (positions === null || learned === null) return;
+        patchPlaces(patch, image.grid, positions, spatial_merge_size).forEach(({ row: point, share }, i) => {
+          learned.patch_positions[row * CORNERS + i] = BigInt(point);
+          learned.patch_shares[row * CORNERS + i] = share;
+        });
       });
       frame += image.grid.steps;
     }
   });
-  return { pixels, patch_padding: padding, patch_cos: cos, patch_sin: sin };
+  return { pixels, patch_padding: padding, patch_cos: cos, patch_sin: sin, ...learned };
 }

@@ -39,14 +39,26 @@ export interface Expected {
   readonly hidden: readonly string[];
   readonly loss: number;
   readonly gradients: Readonly<Record<string, string>>;
+  /** Of Qwen3-VL: for each prompt with its first answer, the rows after each block but the last. */
+  readonly states?: readonly (readonly string[])[];
+  /** Of Qwen3-VL with an adapter that PEFT made. */
+  readonly adapted?: Pick<Expected, 'logits' | 'gradients'>;
 }
 
-export const families = ['qwen2_vl', 'qwen2_5_vl'] as const;
+export const families = ['qwen2_vl', 'qwen2_5_vl', 'qwen3_vl'] as const;
 export type Family = (typeof families)[number];
 
 export const folderOf = (family: Family): string => join(folder, family);
 
-export const given = JSON.parse(readFileSync(join(folder, 'prompts.json'), 'utf8')) as Given;
+const read = (name: string): Given => JSON.parse(readFileSync(join(folder, name), 'utf8')) as Given;
+
+export const given = read('prompts.json');
+const imagesAlone = read('qwen3_vl/prompts.json');
+
+/** The prompts of a family: those with clips, or its own. */
+export function givenOf(family: Family): Given {
+  return family === 'qwen3_vl' ? imagesAlone : given;
+}
 
 export const bytesOf = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'base64'));
 export const floatsOf = (text: string): Float32Array => new Float32Array(bytesOf(text).buffer);
@@ -69,11 +81,21 @@ export async function imageOf({ kind, width, height, raw, secondsPerFrame }: Giv
   return kind === 'image' ? processor.image(frames[0], 'here') : processor.video(frames, secondsPerFrame, 'here');
 }
 
-const pictures = await Promise.all(given.prompts.map((prompt) => Promise.all(prompt.pictures.map(imageOf))));
+const picturesOf = ({ prompts: all }: Given): Promise<VisionInput[][]> =>
+  Promise.all(all.map((prompt) => Promise.all(prompt.pictures.map(imageOf))));
+const shared = await picturesOf(given);
+const pictures: Readonly<Record<Family, VisionInput[][]>> = {
+  qwen2_vl: shared,
+  qwen2_5_vl: shared,
+  qwen3_vl: await picturesOf(givenOf('qwen3_vl')),
+};
 
 /** Prompts as the policy reads them, new objects at every call. */
-export function prompts(): TokenPrompt[] {
-  return given.prompts.map(({ ids }, p) => ({ ids, images: pictures[p].map((picture) => ({ ...picture })) }));
+export function prompts(family: Family = 'qwen2_5_vl'): TokenPrompt[] {
+  return givenOf(family).prompts.map(({ ids }, p) => ({
+    ids,
+    images: pictures[family][p].map((picture) => ({ ...picture })),
+  }));
 }
 
 export const everything: TrainedParts = { mm_vision: true, mm_mlp: true, mm_llm: true };
