@@ -1,5 +1,5 @@
 /** What an editing model is given to read: hidden states of a vision-language model, or the tokens of a text encoder. */
-import { DataError } from '../../core/errors.js';
+import { CheckpointError, DataError } from '../../core/errors.js';
 import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
 import { tinyVocabulary } from '../../data/tiny/edits.js';
@@ -75,6 +75,14 @@ class TextOfEncoder implements Instructions {
 
   requireFit(config: FlowTransformerConfig, where: string): void {
     requireReadsEncoded(config, this.encoder, where);
+    if (config.architecture !== 'qwen_image') return;
+    throw new CheckpointError(
+      'the model was trained with a reader of image and instruction, and a text encoder reads only words',
+      {
+        where,
+        next: "Name the pipeline's text_encoder folder in reader.model instead, as configs/lib/qwen_image_edit.libsonnet does.",
+      },
+    );
   }
 
   async read({ edits }: VisionEditSource, index: number, withBlank: boolean): Promise<ReadInstruction> {

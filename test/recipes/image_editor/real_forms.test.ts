@@ -265,6 +265,12 @@ describe('Qwen-Image-Edit-2511 as the policy of image_editor', () => {
 
   it.each([
     ['more images than the model was trained with', '{}', 4, /have more than 3 source images \(this one has 4\)/],
+    [
+      'a text encoder that does not see the image',
+      "{ reader: null, policy+: { parts+: { text_encoder: std.extVar('APP__DATA_DIR') + '/qwen-image-edit/text_encoder' } } }",
+      1,
+      /a text encoder reads only words/,
+    ],
     ['several images without names', '{ prompt+: { variables: {} } }', 2, /images have no names in the prompt/],
     [
       'several images for a judge of one',
