@@ -9,9 +9,12 @@ import { openVideoTask, type VideoTask } from '../../../src/recipes/video_action
 import { hasFfmpeg } from '../../data/video/odd_files.js';
 import { plain } from '../../data/image_files.js';
 import { testFolder } from '../../support/folder.js';
+import { writeSeeingBase } from '../../train/policies/vllm/seeing_base.js';
 import { smallSettings } from './small.js';
 
 const dir = testFolder('video-task');
+const sizesOfNewer = { depth: 3, hidden_size: 64, num_heads: 2, deepstack_visual_indexes: [0, 1] };
+const rotation = { rope_type: 'default', mrope_section: [8, 4, 4], mrope_interleaved: true };
 const tiny = { counts: { labelled: 2, train: 4, validation: 3 } };
 const clips = (split: string) => [{ path: join(dir, 'tiny', 'clips', split) }];
 /** The samples of a list, as its file has them. */
@@ -97,6 +100,32 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(ids.slice(from, from + block.length * images.length)).toEqual(images.flatMap(() => block));
     expect(ids).not.toContain(seeing.tokens.video_token_id);
     expect(await stills.sourcePng?.()).toEqual(await clip.sourcePng?.());
+  });
+
+  it('shows Qwen3-VL the frames of a clip as images, and refuses clips for it', async () => {
+    const model = writeSeeingBase(join(dir, 'newer'));
+    const config = join(model, 'config.json');
+    const { text_config, ...base } = JSON.parse(readFileSync(config, 'utf8')) as { readonly text_config: object };
+    const vision_config = { ...sizesOfNewer, out_hidden_size: 128, patch_size: 4 };
+    const newer = { ...base, model_type: 'qwen3_vl', text_config: { ...text_config, head_dim: 32 }, vision_config };
+    writeFileSync(
+      config,
+      JSON.stringify({ ...newer, text_config: { ...newer.text_config, rope_parameters: rotation } }),
+    );
+    const policy = { ...settings().policy, init: null, model, model_context_size: 800 };
+    await expect(open({ policy })).rejects.toThrow(/data\.frames\.as is 'video', but this model reads only the frames/);
+    const data = {
+      dir,
+      tiny,
+      train: clips('train'),
+      validation: clips('validation'),
+      frames: { as: 'images' as const },
+    };
+    const { task, seeing } = await open({ policy, data });
+    const { ids, images = [] } = (await task.prompt(0)).tokens;
+    expect(images.length).toBeGreaterThan(1);
+    const seen = images.reduce((sum, { grid }) => sum + tokensOf(grid, seeing.processor.settings.sizes), 0);
+    expect(ids.filter((id) => id === seeing.tokens.image_token_id)).toHaveLength(seen);
   });
 
   it('opens a clip once that is asked for twice at once', async () => {

@@ -5,7 +5,9 @@ import { RandomStream } from '../../../src/core/random.js';
 import type { RgbImage } from '../../../src/core/images/png.js';
 import { Session } from '../../../src/compute/onnx/session.js';
 import { withImages } from '../../../src/models/images/vision_input.js';
-import { openImageProcessor, plainProcessor } from '../../../src/models/images/processor.js';
+import { openImageProcessor, plainProcessor, processorFilesOf } from '../../../src/models/images/processor.js';
+import { readArchitecture } from '../../../src/compute/nets/decoder/architectures.js';
+import { initDecoder } from '../../../src/compute/nets/decoder/config.js';
 import { partOf, type TrainedParts } from '../../../src/compute/nets/vision/config.js';
 import type { TokenAnswer, TokenRequest } from '../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
@@ -45,8 +47,30 @@ const processor = plainProcessor(eyes, { min_pixels: 64, max_pixels: 1024 });
 const format = new FreeText({ size: 9, files: {} }, new Set([END]));
 const everything: TrainedParts = { mm_vision: true, mm_mlp: true, mm_llm: true };
 
-function made(parts = everything): PolicyModel {
-  return initSeeingPolicy(init, format, 3, { init: eyes, parts, tokens, processor: processor.settings });
+/** Qwen3-VL's config.json in the same sizes. */
+const newer = JSON.stringify({
+  model_type: 'qwen3_vl',
+  ...tokens,
+  text_config: {
+    ...{ vocab_size: 9, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 2 },
+    ...{ num_key_value_heads: 2, head_dim: 16, rope_parameters: { mrope_section: [4, 2, 2], mrope_interleaved: true } },
+  },
+  vision_config: {
+    ...{ depth: 2, hidden_size: 32, intermediate_size: 48, num_heads: 2, patch_size: 4, out_hidden_size: 32 },
+    ...{ num_position_embeddings: 36, deepstack_visual_indexes: [0] },
+  },
+});
+
+type Family = 'qwen2_5_vl' | 'qwen3_vl';
+
+function made(family: Family, trains = everything): PolicyModel {
+  const { settings } = processor;
+  if (family === 'qwen2_5_vl') {
+    return initSeeingPolicy(init, format, 3, { init: eyes, parts: trains, tokens, processor: settings });
+  }
+  const { config } = readArchitecture(JSON.parse(newer), 'config.json', 'words and images');
+  const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: null }, 3);
+  return { config, format, weights, trains, description: newer, files: processorFilesOf(settings) };
 }
 
 function policyOf(model: PolicyModel): TokenPolicy {
@@ -132,9 +156,15 @@ async function write(policy: TokenPolicy): Promise<string> {
   return writeCheckpoint(folder(), await policy.files());
 }
 
-describe('a policy that sees', () => {
+/** Some layers that get an adapter with the connector. */
+const connectors: Readonly<Record<Family, readonly string[]>> = {
+  qwen2_5_vl: ['model.visual.merger.mlp.0'],
+  qwen3_vl: ['model.visual.merger.linear_fc1', 'model.visual.deepstack_merger_list.0.linear_fc2'],
+};
+
+describe.each(['qwen2_5_vl', 'qwen3_vl'] as const)('a policy that sees: %s', (family) => {
   it('learns what images show from labels, and then from rewards', async () => {
-    const policy = policyOf(made());
+    const policy = policyOf(made(family));
     await teach(policy, 3);
     const start = await accuracy(policy);
     for (let step = 0; step < 15; step++) {
@@ -164,7 +194,7 @@ describe('a policy that sees', () => {
     { mm_vision: true, mm_mlp: false, mm_llm: false },
     { mm_vision: false, mm_mlp: false, mm_llm: true },
   ])('changes no bit of its frozen parts, and its checkpoint is a whole model: %o', async (parts) => {
-    const model = made(parts);
+    const model = made(family, parts);
     const before = new Map([...model.weights].map(([name, { data }]) => [name, data.slice()]));
     const policy = policyOf(model);
     await teach(policy, 2);
@@ -180,7 +210,7 @@ describe('a policy that sees', () => {
     expect(again.config).toEqual(model.config);
     for (const [name, { data }] of again.weights) expect(data, name).toEqual(model.weights.get(name)!.data);
     expect(openImageProcessor(path).settings).toEqual(processor.settings);
-    const resumed = policyOf(made(parts));
+    const resumed = policyOf(made(family, parts));
     await resumed.restore(path, policy.steps);
     expect(await resumed.checksum()).toBe(await policy.checksum());
     const asked = questions(1, 4).map(({ prompt }) => prompt);
@@ -190,7 +220,7 @@ describe('a policy that sees', () => {
   });
 
   it('trains adapters on the parts that it is told, by the names that they have within transformers', async () => {
-    const base = policyOf(made());
+    const base = policyOf(made(family));
     const path = await write(base);
     await base.dispose();
     const parts = { mm_vision: false, mm_mlp: true, mm_llm: true };
@@ -202,7 +232,7 @@ describe('a policy that sees', () => {
     const { target_modules } = JSON.parse(readFileSync(join(adapter, 'adapter_config.json'), 'utf8')) as {
       readonly target_modules: readonly string[];
     };
-    expect(target_modules).toContain('model.visual.merger.mlp.0');
+    expect(target_modules).toEqual(expect.arrayContaining([...connectors[family]]));
     expect(target_modules).toContain('model.language_model.layers.1.self_attn.q_proj');
     expect(target_modules.some((name) => name.includes('blocks'))).toBe(false);
     const merged = policyOf(loadPolicy(adapter, format, null, parts));
@@ -218,7 +248,7 @@ describe('a policy that sees', () => {
 
   it('encodes an image once, for all answers to it and all that is computed of them', async () => {
     const run = vi.spyOn(Session.prototype, 'run');
-    const policy = policyOf(made({ mm_vision: false, mm_mlp: true, mm_llm: true }));
+    const policy = policyOf(made(family, { mm_vision: false, mm_mlp: true, mm_llm: true }));
     const asked = questions(1, 3).map(({ prompt }) => prompt);
     const answers = await sample(policy, asked, 1, 4);
     const groups = asked.map((prompt, p) => ({ prompt, answers: answers[p] }));
@@ -234,7 +264,7 @@ describe('a policy that sees', () => {
   it.each([true, false])(
     'gives a prompt the same answers whatever else is in its chunk (encoder trains: %s)',
     async (mm_vision) => {
-      const policy = policyOf(made({ mm_vision, mm_mlp: true, mm_llm: true }));
+      const policy = policyOf(made(family, { mm_vision, mm_mlp: true, mm_llm: true }));
       const asked = questions(1, 3).map(({ prompt }) => prompt);
       const how = { maxTokens: 3, temperature: 1, topP: 1, topK: -1, logProbTemperature: 1 };
       const shared = { among: asked, answersPerPrompt: 2, how, weights: 'current' as const };
