@@ -44,9 +44,9 @@ function showProgress(done: number, total: number): void {
 }
 
 function printReport(report: DatasetReport): void {
-  const labelled = ['edits', 'pictured', 'texts'].includes(report.kind) ? `, ${report.labelled} labelled` : '';
+  const labeled = ['edits', 'pictured', 'texts'].includes(report.kind) ? `, ${report.labelled} labelled` : '';
   const size = report.kind === 'texts' ? '' : `, size ${report.sizes.join(', ') || 'unknown'}`;
-  printLine(`${report.path}: ${report.samples} ${SAMPLES[report.kind]}${labelled}${size}`);
+  printLine(`${report.path}: ${report.samples} ${SAMPLES[report.kind]}${labeled}${size}`);
   if (report.remark !== null) printError(`${styled('warning', 'yellow', process.stderr)}: ${report.remark}`);
   for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
 }

@@ -87,7 +87,7 @@ export interface StartedCommand {
 }
 
 /** Maximum time to wait until a command has started or failed, in milliseconds. */
-const LONGEST_START_MS = 20_000;
+const MAX_START_MS = 20_000;
 const LOOK_EVERY_MS = 100;
 
 export class StartedCommands {
@@ -96,7 +96,7 @@ export class StartedCommands {
   /** @param program the command that starts this program. */
   constructor(
     private readonly program: readonly string[],
-    private readonly longestStartMs = LONGEST_START_MS,
+    private readonly longestStartMs = MAX_START_MS,
   ) {}
 
   get all(): readonly StartedCommand[] {

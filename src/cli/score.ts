@@ -107,7 +107,7 @@ function printTerm({ name, weight, tried, untried, error }: Shown): void {
 
 const MAX_WRONG = 3;
 /** Maximum characters of a text in a table. */
-const MOST_SHOWN = 120;
+const MAX_SHOWN = 120;
 
 /** The cells of the table. Only the first answer of a row repeats its prompt. */
 function cellsOf(tried: readonly TrialRow[]): string[][] {
@@ -127,7 +127,7 @@ function cellsOf(tried: readonly TrialRow[]): string[][] {
 }
 
 function shortened(text: string): string {
-  return clip(printable(text.replace(/\s+/g, ' ')), MOST_SHOWN);
+  return clip(printable(text.replace(/\s+/g, ' ')), MAX_SHOWN);
 }
 
 function scoreText(outcome: Outcome | null): string {

@@ -275,22 +275,22 @@ function notAnObject(value: unknown): string {
 function normalize(given: Record<string, unknown>): Record<string, unknown> {
   const { reward, validation } = given;
   const { canonicalMeasure } = rewardForms();
-  const normalised = isObject(reward) ? normalizeReward(reward) : null;
+  const normalized = isObject(reward) ? normalizeReward(reward) : null;
   const raw =
     isObject(validation) && 'measure' in validation
       ? {
           ...given,
-          validation: { ...validation, measure: canonicalMeasure(validation['measure'], normalised?.['terms']) },
+          validation: { ...validation, measure: canonicalMeasure(validation['measure'], normalized?.['terms']) },
         }
       : given;
-  return normalised === null ? raw : { ...raw, reward: normalised };
+  return normalized === null ? raw : { ...raw, reward: normalized };
 }
 
 function normalizeReward(reward: Record<string, unknown>): Record<string, unknown> {
-  const normalised = { ...reward };
-  if ('endpoint' in reward) normalised['endpoint'] = canonicalEndpoint(reward['endpoint']);
+  const normalized = { ...reward };
+  if ('endpoint' in reward) normalized['endpoint'] = canonicalEndpoint(reward['endpoint']);
   // The default mode applies to a config without a reward.
-  return { ...normalised, ...rewardForms().canonicalTerms(reward) };
+  return { ...normalized, ...rewardForms().canonicalTerms(reward) };
 }
 
 /** The base URL of an endpoint, or of each endpoint in a list. See `openAiBaseUrl`. */

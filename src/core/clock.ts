@@ -89,7 +89,10 @@ export class Deadline {
     return Math.max(0, this.#end - this.clock.now());
   }
 
-  /** Calls back once when the time is over or the parent ends, at once if that has happened. The returned function cancels it. */
+  /**
+   * Calls back once when the time is over or the parent ends, or immediately if that has already happened. The returned
+   * function cancels the call.
+   */
   onOver(callback: () => void): () => void {
     if (this.#over) callback();
     else this.#onOver.add(callback);

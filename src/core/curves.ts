@@ -108,13 +108,13 @@ function lineThrough(values: readonly number[], start: number, end: number): (at
   for (let at = start; at < end; at++) if (Number.isFinite(values[at])) places.push(at);
   if (places.length === 0) return () => NaN;
   const mean = (read: (at: number) => number): number => places.reduce((sum, at) => sum + read(at) / places.length, 0);
-  const centre = mean((at) => at);
+  const center = mean((at) => at);
   const level = mean((at) => values[at]);
-  const spread = mean((at) => (at - centre) ** 2);
-  const slope = spread === 0 ? 0 : mean((at) => (at - centre) * (values[at] - level)) / spread;
+  const spread = mean((at) => (at - center) ** 2);
+  const slope = spread === 0 ? 0 : mean((at) => (at - center) * (values[at] - level)) / spread;
   const found = places.map((at) => values[at]);
   const [least, greatest] = [Math.min(...found), Math.max(...found)];
-  return (at) => Math.min(greatest, Math.max(least, level + slope * (at - centre)));
+  return (at) => Math.min(greatest, Math.max(least, level + slope * (at - center)));
 }
 
 const BARS = [...'▁▂▃▄▅▆▇█'];

@@ -49,18 +49,18 @@ export interface LongLines {
 }
 
 /** Longer than any line that this program writes. A file without newlines is not read further. */
-export const LONGEST_LINE_BYTES = 64 * MEBIBYTE;
+export const MAX_LINE_BYTES = 64 * MEBIBYTE;
 
 /** Raises RunError for a line that is too long. */
 export function refuseLongLines(path: string): LongLines {
   const refuse = (): never => {
     throw lineTooLong(path);
   };
-  return { longest: LONGEST_LINE_BYTES, onTooLong: refuse, onBegun: refuse };
+  return { longest: MAX_LINE_BYTES, onTooLong: refuse, onBegun: refuse };
 }
 
 function lineTooLong(path: string): RunError {
-  return new RunError(`a line has more than ${LONGEST_LINE_BYTES / MEBIBYTE} MiB, more than any line of such a file`, {
+  return new RunError(`a line has more than ${MAX_LINE_BYTES / MEBIBYTE} MiB, more than any line of such a file`, {
     where: path,
     next: 'Check who wrote it. Move it away, or restore the file from a copy.',
   });
@@ -198,7 +198,7 @@ export class LogReader {
   /** The last complete line. Null if there is none. Raises RunError for a line that is too long. */
   last(): string | null {
     const { size } = this;
-    const [end, start] = this.#startsBefore(size, Math.max(0, size - LONGEST_LINE_BYTES));
+    const [end, start] = this.#startsBefore(size, Math.max(0, size - MAX_LINE_BYTES));
     if (end === 0) return null;
     if (start === undefined) throw lineTooLong(this.path);
     return this.bytes(start, end - 1).toString('utf8');
@@ -284,9 +284,9 @@ export class LogReader {
 
   /** The complete line around a byte. Null if it has no newline yet, or is too long. */
   #around(at: number): Line | null {
-    const [start] = this.#startsBefore(at, Math.max(0, at - LONGEST_LINE_BYTES)) as Iterable<number | undefined>;
+    const [start] = this.#startsBefore(at, Math.max(0, at - MAX_LINE_BYTES)) as Iterable<number | undefined>;
     if (start === undefined) return null;
-    for (let from = at; from < start + LONGEST_LINE_BYTES;) {
+    for (let from = at; from < start + MAX_LINE_BYTES;) {
       const bytes = this.bytes(from, from + CHUNK_BYTES);
       const newline = bytes.indexOf(NEWLINE);
       if (newline >= 0) {

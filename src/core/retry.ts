@@ -49,7 +49,7 @@ export interface RetryPolicy extends Backoff {
 }
 
 /** A server that asks for a longer pause is not retried. */
-export const LONGEST_WAIT_MS = 300_000;
+export const MAX_WAIT_MS = 300_000;
 
 export interface RetryOptions {
   readonly policy: RetryPolicy;
@@ -85,7 +85,7 @@ export async function retry<T>(work: (isLast: boolean) => Promise<T>, options: R
       failures = now > reached ? 1 : failures + 1;
       reached = Math.max(reached, now);
       const waitMs = error.waitMs ?? 0;
-      if (failures > policy.retries || waitMs > LONGEST_WAIT_MS) throw error;
+      if (failures > policy.retries || waitMs > MAX_WAIT_MS) throw error;
       options.onRetry?.(error, failures);
       await sleep(clock, Math.max(waitMs, backoffMs(policy, failures - 1, jitter, Math.random)), signal);
     }

@@ -115,7 +115,7 @@ export interface ReadQuestions {
 /**
  * Reads a list (a .json or .jsonl file, or a folder with conversations.json) and checks that the files in it exist,
  * without opening them.
- * @param media the folder to which relative paths are relative. Null for the list's own Raises DataError if the list
+ * @param media the folder to which relative paths are relative. Null for the list's own folder. Raises DataError if the list
  * itself cannot be read.
  */
 export function readQuestions(path: string, media: string | null = null): ReadQuestions {
@@ -192,7 +192,7 @@ function listFile(path: string): string {
 }
 
 /** The longest list that fits into a string. */
-const LONGEST_LIST = 500e6;
+const MAX_LIST_BYTES = 500e6;
 
 /** The content at a sample's place. */
 interface Entry {
@@ -215,7 +215,7 @@ function entries(bytes: Uint8Array, file: string): Entry[] {
       }
     });
   }
-  if (bytes.length > LONGEST_LIST) {
+  if (bytes.length > MAX_LIST_BYTES) {
     throw new DataError('found one list of more than 500 MB; allowed: smaller ones, or a sample on each line', {
       where: file,
       next: 'Write it as .jsonl.',

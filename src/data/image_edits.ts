@@ -177,8 +177,8 @@ function readRow(row: Row, columns: ImageEditColumns, folder: string): Omit<Imag
   const [source, ...further] = files(columns.source);
   const instruction = words(columns.instruction, true);
   const response = words(columns.response, false);
-  const labelled = words(columns.target, false);
-  const target = labelled === null ? null : placed(columns.target, labelled);
+  const labeled = words(columns.target, false);
+  const target = labeled === null ? null : placed(columns.target, labeled);
   if (problems.length > 0 || instruction === null) return problems;
   return { source, ...(further.length === 0 ? {} : { further }), instruction, response, target };
 }

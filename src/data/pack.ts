@@ -49,7 +49,7 @@ export interface PackRequest {
   readonly out: string;
   /** Images are scaled and cropped to it. Null keeps their size, or that of `codes`. */
   readonly size: ImageSize | null;
-  /** Null for images alone. */
+  /** Null for datasets of only images. */
   readonly codes: ImageCodes | null;
   /** Called with how many of all lines are done. */
   readonly onProgress?: (done: number, total: number) => void;
@@ -59,7 +59,7 @@ export interface PackedSplit {
   readonly split: string;
   readonly list: string;
   readonly samples: number;
-  /** Edits with an edited image. 0 for images alone. */
+  /** Edits with an edited image. 0 for datasets of only images. */
   readonly labelled: number;
 }
 
@@ -67,7 +67,7 @@ export interface PackReport {
   readonly out: string;
   readonly kind: 'edits' | 'images';
   readonly splits: readonly PackedSplit[];
-  /** Different words of instructions and rationales. Null for images alone, which have none. */
+  /** Number of distinct words in instructions and rationales. Null for datasets of only images. */
   readonly words: number | null;
   /** Whether the same dataset already existed. */
   readonly was_there: boolean;
@@ -178,11 +178,11 @@ class Splits {
 
   constructor(
     private readonly folder: string,
-    /** The id of the image tokenizer of the codes. Null for images alone. */
+    /** The id of the image tokenizer of the codes. Null for datasets of only images. */
     private readonly tokenizer: string | null,
   ) {}
 
-  add(split: string, suffix: string, bytes: Uint8Array, labelled: boolean): void {
+  add(split: string, suffix: string, bytes: Uint8Array, labeled: boolean): void {
     let found = this.#found.get(split);
     if (found === undefined) {
       this.#found.set(split, (found = { paths: [], digests: [], labelled: 0 }));
@@ -192,7 +192,7 @@ class Splits {
     writeFileSync(join(this.folder, split, path), bytes);
     found.paths.push(path);
     found.digests.push(sha256(bytes));
-    if (labelled) found.labelled++;
+    if (labeled) found.labelled++;
   }
 
   finish(): PackRecord['report']['splits'] {

@@ -11,7 +11,7 @@ export interface ProgressColumn {
   readonly sticky: boolean;
 }
 
-const LONGEST_UNIT = Math.max(...SPEEDS.map((unit) => unit.length));
+const UNIT_WIDTH = Math.max(...SPEEDS.map((unit) => unit.length));
 
 /** Formats the progress of one run and keeps state between iterations. */
 export class Progress {
@@ -38,7 +38,7 @@ export class Progress {
     }
     const seconds = metrics['time/total'];
     const speed = speedOf(metrics);
-    parts.push(`${formatCount(speed?.value).padStart(7)} ${(speed?.unit ?? '').padEnd(LONGEST_UNIT)}`);
+    parts.push(`${formatCount(speed?.value).padStart(7)} ${(speed?.unit ?? '').padEnd(UNIT_WIDTH)}`);
     parts.push(`${formatSeconds(seconds).padStart(6)}/it`);
     parts.push(`${this.#timeLeft(iteration, seconds).padStart(7)} left`);
     return parts.join('  ');
@@ -83,14 +83,14 @@ function two(value: number): string {
 /** Number of latest iterations for the estimate. The median ignores the slow first iteration after a start. */
 const TIMED = 9;
 /** Minimum number of iterations for an estimate. */
-const FEWEST = 3;
+const MIN_ITERATIONS = 3;
 
 /**
  * Estimated seconds for `iterations` more, from the median of the latest `seconds` per iteration (oldest first). Null before three timed iterations.
  */
 export function secondsLeft(seconds: readonly number[], iterations: number): number | null {
   const latest = seconds.filter(Number.isFinite).slice(-TIMED);
-  if (latest.length < FEWEST) return null;
+  if (latest.length < MIN_ITERATIONS) return null;
   const sorted = latest.sort((a, b) => a - b);
   return sorted[Math.floor(sorted.length / 2)] * Math.max(0, iterations);
 }

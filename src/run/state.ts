@@ -74,11 +74,11 @@ export function writeState(paths: RunPaths, state: Omit<RunState, 'heartbeat'>):
 }
 
 /** Maximum file size. The record of a run with hundreds of attempts has some hundred kilobytes. */
-const MOST_JSON_BYTES = 16 * MEBIBYTE;
+const MAX_JSON_BYTES = 16 * MEBIBYTE;
 
 /** Parses a JSON file. Null if it does not exist. Raises RunError for an unreadable file. */
 export function readJson(path: string): unknown {
-  const text = readPlainText(path, MOST_JSON_BYTES);
+  const text = readPlainText(path, MAX_JSON_BYTES);
   if (text === null) return null;
   try {
     return JSON.parse(text) as unknown;

@@ -104,7 +104,7 @@ export interface Group {
 }
 
 /** Points per curve. A chart cannot show more, and the file would grow. */
-const MOST_POINTS = 300;
+const MAX_POINTS = 300;
 /** Significant digits, as many as a chart can show. */
 const DIGITS = 6;
 
@@ -115,7 +115,7 @@ export function reportCurves(all: readonly Group[], leading: string | null): Wir
   const known = [...new Set(columns.flat().flatMap(({ names }) => names))].sort();
   const shown = panelsOf(known).flatMap(({ metrics }) => metrics);
   const metrics = known.filter((metric) => metric === leading || shown.includes(metric));
-  const request = { metrics, points: MOST_POINTS, from: 0, to: Infinity };
+  const request = { metrics, points: MAX_POINTS, from: 0, to: Infinity };
   const lines = groups.flatMap(({ runs }) => runs.flat()).length;
   const common = { metrics, lines, wrong_lines: 0 };
   if (columns.length !== 1 || columns[0].length !== 1) return { ...common, ...groupCurves(all, columns, request) };

@@ -180,7 +180,7 @@ function choiceParameter<W extends string>(query: URLSearchParams, name: string,
 }
 
 const OUTCOMES: readonly WireOutcomeKind[] = ['scored', 'zero_by_rule', 'unscored'];
-const MOST_EPISODES = 200;
+const MAX_EPISODES = 200;
 
 export function episodesRequest(query: URLSearchParams): EpisodesRequest {
   return {
@@ -190,7 +190,7 @@ export function episodesRequest(query: URLSearchParams): EpisodesRequest {
     words: query.get('words') ?? '',
     order: choiceParameter(query, 'order', ORDERS) ?? 'as_recorded',
     offset: integerParameter(query, 'offset', 0, 1e9),
-    limit: integerParameter(query, 'limit', 24, MOST_EPISODES),
+    limit: integerParameter(query, 'limit', 24, MAX_EPISODES),
   };
 }
 

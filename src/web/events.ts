@@ -10,7 +10,7 @@ import type { WireLog } from './wire.js';
 /** Interval of comment lines, so that both ends notice a lost connection. */
 const PING_INTERVAL_MS = 15_000;
 /** Maximum amount of queued data per reader, in bytes. */
-const MOST_WAITING_BYTES = 4 * 1024 * 1024;
+const MAX_WAITING_BYTES = 4 * 1024 * 1024;
 
 /** One open stream of events. */
 export class EventStream<E> {
@@ -56,7 +56,7 @@ export class EventStream<E> {
   #write(text: string): void {
     if (this.#over.signal.aborted) return;
     this.#response.write(text);
-    if (this.#response.writableLength <= MOST_WAITING_BYTES) return;
+    if (this.#response.writableLength <= MAX_WAITING_BYTES) return;
     this.#response.destroy();
     this.close();
   }

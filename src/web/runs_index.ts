@@ -365,7 +365,7 @@ export function stampOf(path: string): string {
 }
 
 /** Number of cached records. Records of large matrices take megabytes. */
-const MOST_CACHED = 200;
+const MAX_CACHED = 200;
 
 interface CachedRecord {
   readonly stamp: string;
@@ -373,7 +373,7 @@ interface CachedRecord {
 }
 
 export class ExperimentRecords {
-  readonly #known = new LRUCache<string, CachedRecord>({ max: MOST_CACHED });
+  readonly #known = new LRUCache<string, CachedRecord>({ max: MAX_CACHED });
 
   /** Null for a missing record, or one from another version. */
   get(folder: string, name: string): ExperimentRecord | null {

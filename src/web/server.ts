@@ -34,11 +34,11 @@ const limits: HttpLimits = {
 };
 
 /** Maximum number of rows in one response. */
-const MOST_ROWS = 500;
-const MOST_CURVES = 64;
-const MOST_POINTS = 4_000;
+const MAX_ROWS = 500;
+const MAX_CURVES = 64;
+const MAX_POINTS = 4_000;
 /** Maximum number of ids in one event. With more changes, clients request the whole list. */
-const MOST_IDS = 100;
+const MAX_IDS = 100;
 
 export interface DashboardOptions {
   /** 0 selects a free port. */
@@ -66,7 +66,7 @@ export async function startDashboard(options: DashboardOptions): Promise<Dashboa
   const { port, token, folders, onDefect, page = pageRoutes() } = options;
   const events = new Broadcast<WireEvent>();
   const changed = (ids: readonly string[]): void =>
-    events.send({ kind: 'changed', ids: ids.slice(0, MOST_IDS), more: ids.length > MOST_IDS });
+    events.send({ kind: 'changed', ids: ids.slice(0, MAX_IDS), more: ids.length > MAX_IDS });
   const index = new RunsIndex(folders, changed, onDefect);
   const server = new HttpServer({
     name: 'the dashboard',
@@ -104,7 +104,7 @@ function dataRoutes(
           sort: query.get('sort') ?? 'heartbeat',
           descending: query.get('descending') !== 'false',
           offset: integerParameter(query, 'offset', 0, 1e9),
-          limit: integerParameter(query, 'limit', 100, MOST_ROWS),
+          limit: integerParameter(query, 'limit', 100, MAX_ROWS),
           columns: query.getAll('column'),
         }),
       ),
@@ -112,8 +112,8 @@ function dataRoutes(
     '/api/run': async ({ query }) => jsonReply(await runPage(index, series, runOf(index, query))),
     '/api/curves': async ({ query }) => {
       const request = {
-        metrics: query.getAll('metric').slice(0, MOST_CURVES),
-        points: integerParameter(query, 'points', 600, MOST_POINTS),
+        metrics: query.getAll('metric').slice(0, MAX_CURVES),
+        points: integerParameter(query, 'points', 600, MAX_POINTS),
         from: integerParameter(query, 'from', 0, 1e12),
         to: integerParameter(query, 'to', 1e12, 1e12),
       };

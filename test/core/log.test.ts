@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import {
   FollowedLog,
-  LONGEST_LINE_BYTES,
+  MAX_LINE_BYTES,
   type LogDisk,
   LogReader,
   LogWriter,
@@ -89,7 +89,7 @@ describe('a file of lines', () => {
     truncateSync(path, 2 ** 40);
     const lines: string[] = [];
     const tooLong = expect.objectContaining({
-      message: `a line has more than ${LONGEST_LINE_BYTES / 2 ** 20} MiB, more than any line of such a file`,
+      message: `a line has more than ${MAX_LINE_BYTES / 2 ** 20} MiB, more than any line of such a file`,
       where: path,
     }) as Error;
     expect(() => scanLines(path, (line) => lines.push(line))).toThrow(tooLong);

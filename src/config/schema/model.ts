@@ -245,7 +245,7 @@ export const readingEngine = section(
   }),
 ).prefault({});
 
-/** `device`: the index of a GPU among those visible to its process, set by a launcher that places the parts of a run. */
+/** `device` is the index of a GPU among those visible to the process. A launcher that places the parts of a run sets it. */
 export type EngineSettings = z.output<
   typeof engine | typeof decoderEngine | typeof flowEngine | typeof frozenEngine | typeof readingEngine
 > & {

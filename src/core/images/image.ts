@@ -89,7 +89,7 @@ export async function coverImage(image: RgbImage, width: number, height: number)
 export const mostImagePixels = 64_000_000;
 
 /**
- * The first bytes of the supported formats (PNG, JPEG, WebP). Null stands for any byte. Other formats of libvips, such as SVG, are more
+ * The first bytes of the supported formats (PNG, JPEG, WebP). Null matches any byte. Other formats of libvips, such as SVG, are more
  * than images and are rejected.
  */
 const signatures = {

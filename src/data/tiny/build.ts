@@ -230,7 +230,7 @@ function publish(staging: string, place: string): void {
   }
 }
 
-/** Errors when a link exists already or cannot be created. */
+/** Error codes for a link that already exists or cannot be created. */
 const NO_LINK = ['EEXIST', 'EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EACCES', 'EROFS'];
 
 /**

@@ -36,9 +36,9 @@ export interface ClipOptions {
 /** One part for each column: on the shelf, the topmost row, or on the board, the lowest. */
 const GEOMETRY: Geometry = DEFAULT_GEOMETRY;
 const PARTS = GEOMETRY.columns;
-/** Fewest and most frames of an action. The part moves down between the first and the last. */
-const FEWEST = 4;
-const MOST = 6;
+/** Minimum and maximum number of frames of an action. The part moves down between the first and the last. */
+const MIN_FRAMES = 4;
+const MAX_FRAMES = 6;
 const FRAMES_PER_SECOND = 4;
 
 /** Only the first and the last frame of each action are shown. */
@@ -70,7 +70,9 @@ export function drawClip(seed: number, split: ClipSplit, index: number): Assembl
   const attached = random.integer(3);
   return {
     parts: colours.map((colour) => ({ colour, shape: random.pick(SHAPES) })),
-    steps: columns.slice(0, actions).map((column) => ({ column, frames: FEWEST + random.integer(MOST - FEWEST + 1) })),
+    steps: columns
+      .slice(0, actions)
+      .map((column) => ({ column, frames: MIN_FRAMES + random.integer(MAX_FRAMES - MIN_FRAMES + 1) })),
     attached: new Set(columns.slice(actions, Math.min(actions + attached, PARTS))),
     options: random.shuffled(columns),
   };

@@ -7,7 +7,7 @@ import {
   ALL_OBJECTS,
   contentNumber,
   type CellContent,
-  type Colour,
+  type Color,
   type Geometry,
   type Scene,
   type Shape,
@@ -17,7 +17,7 @@ export type Rgb = readonly [number, number, number];
 
 export const BACKGROUND: Rgb = [224, 224, 224];
 
-export const PALETTE: Record<Colour, Rgb> = {
+export const PALETTE: Record<Color, Rgb> = {
   red: [220, 36, 36],
   green: [36, 164, 60],
   blue: [30, 70, 230],

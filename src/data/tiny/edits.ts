@@ -16,7 +16,7 @@ import {
   SHAPES,
   DEFAULT_GEOMETRY,
   type CellContent,
-  type Colour,
+  type Color,
   type Geometry,
   type Relation,
   type Scene,
@@ -26,7 +26,7 @@ import {
 
 interface EditFields {
   /** One object changes its color. */
-  recolour: { readonly object: SceneObject; readonly colour: Colour };
+  recolour: { readonly object: SceneObject; readonly colour: Color };
   /** One object disappears. */
   remove: { readonly object: SceneObject };
   /** An object appears in an empty cell. */
@@ -36,9 +36,9 @@ interface EditFields {
   /** Two objects exchange their cells. */
   swap: { readonly object: SceneObject; readonly other: SceneObject };
   /** All objects of a color, at least two, disappear. */
-  remove_all: { readonly colour: Colour };
+  remove_all: { readonly colour: Color };
   /** All objects of a color, at least two, change to another one. */
-  recolour_all: { readonly colour: Colour; readonly to: Colour };
+  recolour_all: { readonly colour: Color; readonly to: Color };
   /** An object appears in the cell next to another object, on the named side. */
   add_beside: { readonly object: SceneObject; readonly relation: Relation; readonly anchor: SceneObject };
 }
@@ -53,9 +53,9 @@ export interface Change {
 }
 
 interface Slots {
-  COLOUR: Colour;
+  COLOUR: Color;
   SHAPE: Shape;
-  COLOUR2: Colour;
+  COLOUR2: Color;
   SHAPE2: Shape;
   CELL: number;
   RELATION: Relation;
@@ -82,7 +82,7 @@ function emptyCell(scene: Scene, cell: number | undefined): cell is number {
   return cell !== undefined && cell < scene.cells.length && scene.cells[cell] === null;
 }
 
-function cellsOfColour(scene: Scene, colour: Colour): number[] {
+function cellsOfColor(scene: Scene, colour: Color): number[] {
   return scene.cells.flatMap((content, cell) => (content?.colour === colour ? [cell] : []));
 }
 
@@ -151,7 +151,7 @@ export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
     slots: (edit) => ({ COLOUR: edit.colour }),
     fromSlots: (slots) => ({ kind: 'remove_all', colour: slots.COLOUR }),
     changes: (scene, edit) => {
-      const cells = cellsOfColour(scene, edit.colour);
+      const cells = cellsOfColor(scene, edit.colour);
       return cells.length < 2 ? null : cells.map((cell) => ({ cell, to: null }));
     },
     rationale: (edit, cells) => `${edit.colour} shapes at ${cells.join(' ')} go away`,
@@ -161,7 +161,7 @@ export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
     slots: (edit) => ({ COLOUR: edit.colour, COLOUR2: edit.to }),
     fromSlots: (slots) => ({ kind: 'recolour_all', colour: slots.COLOUR, to: slots.COLOUR2 }),
     changes: (scene, edit) => {
-      const cells = cellsOfColour(scene, edit.colour);
+      const cells = cellsOfColor(scene, edit.colour);
       if (cells.length < 2 || edit.to === edit.colour) return null;
       return cells.flatMap((cell) => {
         const content = scene.cells[cell];

@@ -10,7 +10,7 @@ import {
   SHAPES,
   contentNumber,
   type CellContent,
-  type Colour,
+  type Color,
   type Geometry,
   type Scene,
   type SceneObject,
@@ -79,7 +79,7 @@ function emptyCells(scene: Scene): number[] {
 /**
  * A scene with two or three objects of one color and two or three of others. Within the color, equal shapes may occur.
  */
-function sceneWithColourGroup(random: RandomStream, geometry: Geometry): { scene: Scene; colours: readonly Colour[] } {
+function sceneWithColorGroup(random: RandomStream, geometry: Geometry): { scene: Scene; colours: readonly Color[] } {
   const colours = random.shuffled(COLOURS);
   const group = Array.from({ length: between(random, 2, 3) }, () => ({
     colour: colours[0],
@@ -120,11 +120,11 @@ const DRAWS: { readonly [K in EditKind]: (random: RandomStream, geometry: Geomet
     return { scene, edit: { kind: 'swap', object, other } };
   },
   remove_all: (random, geometry) => {
-    const { scene, colours } = sceneWithColourGroup(random, geometry);
+    const { scene, colours } = sceneWithColorGroup(random, geometry);
     return { scene, edit: { kind: 'remove_all', colour: colours[0] } };
   },
   recolour_all: (random, geometry) => {
-    const { scene, colours } = sceneWithColourGroup(random, geometry);
+    const { scene, colours } = sceneWithColorGroup(random, geometry);
     return { scene, edit: { kind: 'recolour_all', colour: colours[0], to: colours[1] } };
   },
   add_beside: (random, geometry) => {

@@ -11,7 +11,7 @@ import { writeFileAtomic } from '../../core/files.js';
 import { RandomStream } from '../../core/random.js';
 import type { TinyWordSettings } from './settings.js';
 import { tinyDataset } from './build.js';
-import { COLOURS, RELATIONS, SHAPES, type Relation, type SceneObject, type Colour, type Shape } from './world.js';
+import { COLOURS, RELATIONS, SHAPES, type Relation, type SceneObject, type Color, type Shape } from './world.js';
 
 const PLAIN_RELATIONS: Readonly<Record<Relation, string>> = {
   above: 'above',
@@ -121,7 +121,7 @@ export const wordData = tinyDataset<TinyWordSettings, WordOptions>({
 
 /** Synonyms for the world's things. */
 export const ODD: {
-  readonly colours: Readonly<Record<Colour, readonly string[]>>;
+  readonly colours: Readonly<Record<Color, readonly string[]>>;
   readonly shapes: Readonly<Record<Shape, readonly string[]>>;
   readonly relations: Readonly<Record<Relation, readonly string[]>>;
 } = {

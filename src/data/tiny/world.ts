@@ -5,7 +5,7 @@ export const SHAPES = ['circle', 'square', 'triangle', 'cross'] as const;
 export type Shape = (typeof SHAPES)[number];
 
 export const COLOURS = ['red', 'green', 'blue', 'yellow', 'purple', 'cyan'] as const;
-export type Colour = (typeof COLOURS)[number];
+export type Color = (typeof COLOURS)[number];
 
 /** Number of a scene's cells, and the side of a cell in pixels. */
 export interface Geometry {
@@ -18,7 +18,7 @@ export interface Geometry {
 export const DEFAULT_GEOMETRY: Geometry = { columns: 4, rows: 4, cell: 8 };
 
 export interface SceneObject {
-  readonly colour: Colour;
+  readonly colour: Color;
   readonly shape: Shape;
 }
 

@@ -38,10 +38,10 @@ const NESTED = { image: 'image_processor', video: 'video_processor' } as const;
 const turns = pLimit(1);
 
 /** The largest ratio of an image's sides. */
-const LONGEST = 200;
+const MAX_RATIO = 200;
 
 /** The mean and deviation of the colors in CLIP's training. */
-const clipColours: ColorScale = {
+const clipColors: ColorScale = {
   mean: [0.48145466, 0.4578275, 0.40821073],
   std: [0.26862954, 0.26130258, 0.27577711],
 };
@@ -139,9 +139,9 @@ function sideLengths(
 ): [width: number, height: number] {
   const factor = sizes.patch_size * sizes.spatial_merge_size;
   const long = Math.max(width, height) / Math.min(width, height);
-  if (long > LONGEST) {
+  if (long > MAX_RATIO) {
     throw new DataError(
-      `found an image of ${width}x${height} pixels; allowed: sides with a ratio of at most ${LONGEST}`,
+      `found an image of ${width}x${height} pixels; allowed: sides with a ratio of at most ${MAX_RATIO}`,
       {
         where,
       },
@@ -183,7 +183,7 @@ function halfToEven(x: number): number {
 
 const size = z.int().positive();
 const three = z.tuple([z.number(), z.number(), z.number()]);
-/** transformers' names of these processors, with an ending for their other backends. */
+/** The names of these processors in transformers, including the suffixed ones of other backends. */
 const TYPE = /^(?:Qwen2(?:_5_?)?VL(?:Image|Video)|Qwen3VLVideo)Processor(?:Fast|Pil)?$/;
 const type = z.string().regex(TYPE, 'only the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL are available').nullish();
 /** Pillow's number for bicubic. */
@@ -231,8 +231,8 @@ export function openImageProcessor(
   // Qwen3-VL's limits are those of whole clips, and its frames are images here.
   const hasImagesOnly = clips?.video_processor_type?.startsWith('Qwen3VL') === true;
   const video = hasImagesOnly ? image : (clips ?? image);
-  const shared = { sizes: sizesOf(image), colours: coloursOf(image) };
-  const ofVideo = { sizes: sizesOf(video), colours: coloursOf(video) };
+  const shared = { sizes: sizesOf(image), colours: colorsOf(image) };
+  const ofVideo = { sizes: sizesOf(video), colours: colorsOf(video) };
   if (!isDeepStrictEqual(shared, ofVideo)) {
     throw new CheckpointError(
       `images and videos have different patches or colors: ${JSON.stringify(shared)} and ${JSON.stringify(ofVideo)}`,
@@ -255,10 +255,10 @@ function sizesOf({ patch_size, temporal_patch_size, merge_size }: ProcessorFile)
 }
 
 /** A byte b becomes (f b - mean) / std, which is (b / 255 - mean / 255 f) / (std / 255 f). */
-function coloursOf({ do_rescale, rescale_factor, do_normalize, image_mean, image_std }: ProcessorFile): ColorScale {
+function colorsOf({ do_rescale, rescale_factor, do_normalize, image_mean, image_std }: ProcessorFile): ColorScale {
   const isNormalized = do_normalize !== false;
-  const mean = isNormalized ? (image_mean ?? clipColours.mean) : ([0, 0, 0] as const);
-  const std = isNormalized ? (image_std ?? clipColours.std) : ([1, 1, 1] as const);
+  const mean = isNormalized ? (image_mean ?? clipColors.mean) : ([0, 0, 0] as const);
+  const std = isNormalized ? (image_std ?? clipColors.std) : ([1, 1, 1] as const);
   const factor = 255 * (do_rescale === false ? 1 : (rescale_factor ?? 1 / 255));
   // Files write 1/255 with its last digits cut.
   if (Math.abs(factor - 1) < 1e-9) return { mean, std };

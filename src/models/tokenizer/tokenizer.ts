@@ -9,7 +9,7 @@ export interface EncodeOptions {
 }
 
 export interface DecodeOptions {
-  /** Whether to leave out tokens without words, such as the end of an answer. */
+  /** Whether to leave out special tokens, such as the end of an answer. */
   readonly skipSpecial: boolean;
 }
 

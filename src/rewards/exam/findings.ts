@@ -101,8 +101,8 @@ function ratioOf(above: readonly number[], below: readonly number[]): CaseEstima
   const [a, b] = [above, below].map((list) => list.reduce((sum, value) => sum + value, 0));
   if (n === 0 || b === 0) return { mean: NaN, stderr: null, n };
   const without = above.map((value, i) => (a - value) / (b - below[i]));
-  const centre = average(without);
-  const squares = without.reduce((sum, value) => sum + (value - centre) ** 2, 0);
+  const center = average(without);
+  const squares = without.reduce((sum, value) => sum + (value - center) ** 2, 0);
   return { mean: a / b, stderr: n < 2 ? null : Math.sqrt(((n - 1) / n) * squares), n };
 }
 

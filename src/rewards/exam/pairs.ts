@@ -52,8 +52,8 @@ export async function openPairs(file: string): Promise<ExamSet> {
   if ('question' in rows.read(0)) {
     const pairs = readLines(rows, wordLine);
     pairs.forEach(requireDifferent);
-    const labelled = pairs.every(({ reference }) => reference !== undefined);
-    return { ...set, reads: 'words', labelled, at: async (i) => wordCaseOf(pairs[i]) };
+    const labeled = pairs.every(({ reference }) => reference !== undefined);
+    return { ...set, reads: 'words', labelled: labeled, at: async (i) => wordCaseOf(pairs[i]) };
   }
   const folder = dirname(resolve(file));
   const pairs = readLines(rows, line);

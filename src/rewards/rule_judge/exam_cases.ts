@@ -8,7 +8,7 @@ import { drawScene } from '../../data/tiny/draw.js';
 import { instructionOf, withChanges, type Change, type EditKind, type Plan } from '../../data/tiny/edits.js';
 import { drawOfKind } from '../../data/tiny/generate.js';
 import { withOddNames } from '../../data/tiny/words.js';
-import { COLOURS, DEFAULT_GEOMETRY, type Colour, type Scene, type SceneObject } from '../../data/tiny/world.js';
+import { COLOURS, DEFAULT_GEOMETRY, type Color, type Scene, type SceneObject } from '../../data/tiny/world.js';
 
 /** Kinds of edit that can be half done. */
 const KINDS: readonly EditKind[] = ['recolour', 'add', 'move', 'swap', 'remove_all', 'recolour_all', 'add_beside'];
@@ -24,7 +24,7 @@ const TRUTH = {
   cropped: null,
 } as const;
 
-function otherColor(random: RandomStream, ...not: readonly Colour[]): Colour {
+function otherColor(random: RandomStream, ...not: readonly Color[]): Color {
   return random.pick(COLOURS.filter((colour) => !not.includes(colour)));
 }
 

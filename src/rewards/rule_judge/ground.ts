@@ -15,7 +15,7 @@ import {
   cellsOnSide,
   findObject,
   sameContent,
-  type Colour,
+  type Color,
   type Scene,
   type SceneObject,
 } from '../../data/tiny/world.js';
@@ -54,7 +54,7 @@ function put(cell: number | undefined | null, to: SceneObject | null): readonly 
 }
 
 /** The remaining objects of a group that the truth no longer shows. At least two cells, because a group has at least two. */
-function formerGroup(truth: Scene, seen: Scene, colour: Colour): readonly Change[] | null {
+function formerGroup(truth: Scene, seen: Scene, colour: Color): readonly Change[] | null {
   const left = seen.cells.flatMap((content, cell) =>
     content?.colour === colour && truth.cells[cell] === null ? [{ cell, to: content }] : [],
   );

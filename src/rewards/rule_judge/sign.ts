@@ -203,10 +203,10 @@ function templateOf(coverage: Float32Array, width: number, first: number, span: 
   for (let y = 0; y < rows; y++) {
     for (let x = 0; x < span; x++) pattern[y * span + x] = coverage[y * width + first + x];
   }
-  return centred(pattern);
+  return centered(pattern);
 }
 
-function centred(pattern: Float32Array): Template {
+function centered(pattern: Float32Array): Template {
   let mean = 0;
   for (const value of pattern) mean += value / pattern.length;
   let squares = 0;

@@ -28,8 +28,8 @@ const oneScore: ReplyFormat = {
 const quoted = (text: string): string => plainText(JSON.stringify(text));
 
 /**
- * The part common to all answers comes first. Texts are JSON strings without control tokens, so that their content cannot change where they
- * end: an answer cannot add its own reference or write after its end.
+ * The part that all answers share comes first. Texts are JSON strings without control tokens, so that an answer cannot end
+ * its own string, add a reference or write after its end.
  */
 function answerQuery(item: JudgeItem, criteria: string, maxCompletionTokens: number): JudgeQuery {
   const reference = item.expected === undefined ? '' : `\nReference: ${quoted(item.expected)}`;

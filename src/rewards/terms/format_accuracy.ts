@@ -49,7 +49,7 @@ export function formatScore(text: string, which: AnswerBlock): number {
 }
 
 /** Python's `\((\d+)\)`, which matches the digits of every script. */
-const parenthesised = /\((\p{Nd}+)\)/gu;
+const parenthesized = /\((\p{Nd}+)\)/gu;
 
 /** An item's number: in parentheses, not attached to a word, and with at most three digits, so that years in labels do not count. */
 const itemNumber = /(?<![^\s,;)])\((\d{1,3})\)(?![^\s,;.(])/g;
@@ -57,18 +57,18 @@ const itemNumber = /(?<![^\s,;)])\((\d{1,3})\)(?![^\s,;.(])/g;
 /** The numbers, as written, of an answer's actions. */
 const actionReaders = {
   /** Every number in parentheses, whatever its neighbors. */
-  numbers: (answer) => new Set(Array.from(answer.matchAll(parenthesised), ([, number]) => number)),
+  numbers: (answer) => new Set(Array.from(answer.matchAll(parenthesized), ([, number]) => number)),
   /**
    * The numbers of the items `(n) label`. If the first item has a label, a number without one belongs to the label before it: `(1) tighten
    * screw (4) (2) close` contains 1 and 2.
    */
   items: (answer) => {
     const found = [...answer.matchAll(itemNumber)];
-    const labelled = found.map((match, index) => {
+    const labeled = found.map((match, index) => {
       const end = match.index + match[0].length;
       return /[^\s,;.]/.test(answer.slice(end, found[index + 1]?.index ?? answer.length));
     });
-    return new Set(found.flatMap(([, number], index) => (labelled[index] || !labelled[0] ? [number] : [])));
+    return new Set(found.flatMap(([, number], index) => (labeled[index] || !labeled[0] ? [number] : [])));
   },
 } satisfies Record<string, (answer: string) => ReadonlySet<string>>;
 type ActionReader = keyof typeof actionReaders;
@@ -153,12 +153,12 @@ function labelText(label: string, which: AnswerBlock): string {
   return answerBlocks[which](label)?.content ?? label;
 }
 
-function labelledActions(label: string, { answer, actions }: Reading): ReadonlySet<string> {
+function labeledActions(label: string, { answer, actions }: Reading): ReadonlySet<string> {
   return actionsOf(labelText(label, answer), actions);
 }
 
 function wrongLabel(label: string, reading: Reading): string | null {
-  if (labelledActions(label, reading).size > 0) return null;
+  if (labeledActions(label, reading).size > 0) return null;
   const found = JSON.stringify(label.slice(0, 80));
   return `the labeled answer ${found} names no action; allowed: <answer>(1) label (2) label</answer>`;
 }
@@ -167,7 +167,7 @@ function wrongLabel(label: string, reading: Reading): string | null {
 function expectedActions({ key, expected }: JudgeItem, reading: Reading): ReadonlySet<string> {
   const missing = "reward 'format_accuracy' compares with a labeled answer in words, but this prompt has none";
   const wrong = expected === undefined ? missing : wrongLabel(expected, reading);
-  if (wrong === null) return labelledActions(expected ?? '', reading);
+  if (wrong === null) return labeledActions(expected ?? '', reading);
   throw new DataError(wrong, {
     where: key,
     next: 'Correct this line of the dataset: every prompt needs at least one action to compare with.',

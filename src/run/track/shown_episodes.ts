@@ -82,14 +82,14 @@ export function episodeTable(
 ): { readonly columns: readonly string[]; readonly rows: readonly (readonly Cell[])[] } {
   const parts = [...new Set(episodes.flatMap((episode) => Object.keys(partsOf(episode))))];
   const kinds = IMAGE_KINDS.filter((kind) => episodes.some((episode) => typeof episode[kind] === 'string'));
-  const isLabelled = episodes.some(({ expected }) => typeof expected === 'string');
+  const isLabeled = episodes.some(({ expected }) => typeof expected === 'string');
   const columns: Readonly<Record<string, (episode: Episode) => Cell>> = {
     iteration: () => iteration,
     sample: ({ sample }) => words(sample),
     sampling: ({ key }) => parseHeldOutKey(key)?.sampling ?? 'sampled',
     instruction: ({ instruction }) => words(instruction),
     answer: ({ answer, text }) => words(answer ?? text),
-    ...(isLabelled ? { expected: ({ expected }: Episode) => words(expected) } : {}),
+    ...(isLabeled ? { expected: ({ expected }: Episode) => words(expected) } : {}),
     outcome: (episode) => {
       const { kind, reason } = outcomeOf(episode);
       return kind === 'scored' ? 'scored' : `${words(kind)}: ${words(reason)}`;

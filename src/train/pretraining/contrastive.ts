@@ -72,7 +72,7 @@ export function clipNetwork(
     filter: 'cubic',
     crop: { width: side, height: side },
     scale: 1 / 255,
-    normalise: { mean: CENTER, std: CENTER },
+    normalize: { mean: CENTER, std: CENTER },
   };
   const kept = new LRUCache<string, Float32Array>({ maxSize: KEPT_BYTES });
   const pixelsOf = async (sample: CaptionedImage): Promise<Float32Array> => {

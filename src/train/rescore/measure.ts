@@ -91,15 +91,15 @@ function evaluationsOf(label: string, episodes: readonly RescoredEpisode[]): obj
   return iterations.map((iteration) => {
     const metrics: Record<string, number> = {};
     const own = episodes.filter((episode) => episode.iteration === iteration);
-    const summarise = (where: string, isIn: (set: string) => boolean): void => {
+    const summarize = (where: string, isIn: (set: string) => boolean): void => {
       const outcomes = own.flatMap(({ set, rescored }) => (isIn(set) && rescored !== null ? [rescored] : []));
       if (outcomes.length > 0) {
         Object.assign(metrics, summarizeOutcomes(`validation/${where}/measure/${label}`, outcomes));
       }
     };
-    for (const set of new Set(own.map((episode) => episode.set))) summarise(set, (one) => one === set);
+    for (const set of new Set(own.map((episode) => episode.set))) summarize(set, (one) => one === set);
     const manners = new Set(own.map(({ set }) => samplingOf(set)));
-    for (const manner of manners) summarise(manner, (set) => samplingOf(set) === manner);
+    for (const manner of manners) summarize(manner, (set) => samplingOf(set) === manner);
     return { iteration, ...metrics } satisfies Record<string, unknown> & Pick<MetricsLine, 'iteration'>;
   });
 }

@@ -11,7 +11,7 @@ import { Breakable, Status } from './parts.js';
 import { changed, go, type Place } from './router.js';
 
 /** Maximum number of charts for a search. */
-const MOST_FOUND = 24;
+const MAX_MATCHES = 24;
 const POINTS = 600;
 /** Points per curve if a chart shows several curves. */
 const GROUP_POINTS = 300;
@@ -229,7 +229,7 @@ function found(known: readonly string[], search: string): Panel[] {
   const wanted = search.toLowerCase();
   return known
     .filter((name) => name.toLowerCase().includes(wanted))
-    .slice(0, MOST_FOUND)
+    .slice(0, MAX_MATCHES)
     .map((name) => ({ title: name, unit: '', metrics: [name] }));
 }
 

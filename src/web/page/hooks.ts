@@ -3,7 +3,7 @@ import { createContext } from 'preact';
 import { useContext, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { address, Unreachable, type Query, type Source } from './source.js';
 
-const LEAST_BETWEEN_MS = 700;
+const MIN_INTERVAL_MS = 700;
 
 export const SourceContext = createContext<Source | null>(null);
 
@@ -84,7 +84,7 @@ export function useData<T>(path: string | null, query: Query = {}, about: readon
           last = Date.now();
           setTurn((before) => before + 1);
         },
-        Math.max(0, last + LEAST_BETWEEN_MS - Date.now()),
+        Math.max(0, last + MIN_INTERVAL_MS - Date.now()),
       );
     });
     return () => {

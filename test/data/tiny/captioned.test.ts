@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { captionedPixels, openCaptioned } from '../../../src/data/captioned.js';
 import { captionedAt, CAPTIONED_SIDE, drawCaptioned, captionedData } from '../../../src/data/tiny/captioned.js';
 import { PALETTE } from '../../../src/data/tiny/draw.js';
-import type { Colour, Relation } from '../../../src/data/tiny/world.js';
+import type { Color, Relation } from '../../../src/data/tiny/world.js';
 import { drawCaption, plainVocabulary } from '../../../src/data/tiny/words.js';
 import { testFolders } from '../../support/folder.js';
 
@@ -19,7 +19,7 @@ describe('captioned pictures of the tiny world', () => {
       { colour: 'cyan', shape: 'cross' },
     ] as const;
     /** Where a colour is in the middle of a cell: [x, y]. */
-    const placeOf = (relation: Relation, colour: Colour): number[] => {
+    const placeOf = (relation: Relation, colour: Color): number[] => {
       const { data } = drawCaptioned({ things, relation });
       const cells = [0, 1, 2, 3].filter((cell) => {
         const at = 3 * ((Math.floor(cell / 2) * 8 + 4) * CAPTIONED_SIDE + (cell % 2) * 8 + 4);

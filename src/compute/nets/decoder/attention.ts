@@ -304,7 +304,7 @@ export interface AnswerContext {
 }
 
 /**
- * Answers' latest tokens attending to their prompt and to `seen`, for decoding: queries [P * K * G, R, T, D]. The prompt's keys transposed [P, K, D, Tp] and
+ * Lets the answers' latest tokens attend to their prompt and to `seen`, for decoding. Queries are [P * K * G, R, T, D], the prompt's keys transposed [P, K, D, Tp] and
  * values [P, K, Tp, D]. One softmax over all columns. Returns heads [P * K * G, R * T, D].
  */
 export function attendAnswers(

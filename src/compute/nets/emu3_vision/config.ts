@@ -170,7 +170,7 @@ function problemOf(found: Found): string | null {
 export type Half = 'encoder' | 'decoder';
 
 export interface Naming {
-  /** Before the number of a level. */
+  /** The prefix of a level's number. */
   readonly levels: Readonly<Record<Half, string>>;
   /** The layers between the levels and the latents. */
   readonly middle: string;

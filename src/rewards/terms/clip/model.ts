@@ -67,7 +67,7 @@ export function describeEmbeddingModel(folder: string): Described {
   return found;
 }
 
-/** Checks all files that `EmbeddingModel.open` opens, without opening graphs or reading weights. Raises as that does. */
+/** Checks all files that `EmbeddingModel.open` opens, without opening graphs or reading weights. Raises its errors. */
 export function checkEmbeddingModel(folder: string): Described {
   const found = describeEmbeddingModel(folder);
   checkEmbedder(folder);

@@ -1,4 +1,7 @@
-/** Prepares an image for a model's vision half: the steps of Hugging Face's CLIPImageProcessor and SiglipImageProcessor, read from the model's folder. */
+/**
+ * Prepares an image for a model's vision half: the steps of Hugging Face's CLIPImageProcessor and SiglipImageProcessor,
+ * read from the model's folder.
+ */
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ConfigError } from '../../../core/errors.js';
@@ -23,7 +26,7 @@ export interface Preprocessing {
   /** The factor for levels from 0 to 255. */
   readonly scale: number | null;
   /** By channel: subtracted, then divided by. */
-  readonly normalise: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
+  readonly normalize: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
 }
 
 /** Filters by Pillow's numbers. */
@@ -125,7 +128,7 @@ export function readPreprocessing(folder: string): Preprocessing {
     filter: FILTERS[found.resample],
     crop,
     scale: found.do_rescale ? found.rescale_factor : null,
-    normalise: found.do_normalize ? { mean: found.image_mean, std: found.image_std } : null,
+    normalize: found.do_normalize ? { mean: found.image_mean, std: found.image_std } : null,
   };
 }
 
@@ -151,7 +154,7 @@ function resizedSize({ width, height }: Size, resize: Preprocessing['resize']): 
 }
 
 /** The position of a center crop along one axis: which part of the image it shows, and where that part begins in the crop. */
-function centre(length: number, crop: number): { from: number; length: number; at: number } {
+function center(length: number, crop: number): { from: number; length: number; at: number } {
   const from = Math.floor((length - crop) / 2);
   return { from: Math.max(from, 0), length: Math.min(length, crop), at: Math.max(-from, 0) };
 }
@@ -159,8 +162,8 @@ function centre(length: number, crop: number): { from: number; length: number; a
 /** Resizes and crops. Levels from 0 to 255. */
 export function cropToModel(image: RgbImage, { resize, filter, crop }: Preprocessing): RgbImage {
   const resized = resizedSize(image, resize);
-  const x = centre(resized.width, crop.width);
-  const y = centre(resized.height, crop.height);
+  const x = center(resized.width, crop.width);
+  const y = center(resized.height, crop.height);
   const shown = resizeWindow(filter, image, resized, { left: x.from, top: y.from, width: x.length, height: y.length });
   if (shown.width === crop.width && shown.height === crop.height) return shown;
   const data = new Uint8Array(crop.width * crop.height * 3);
@@ -172,7 +175,7 @@ export function cropToModel(image: RgbImage, { resize, filter, crop }: Preproces
 }
 
 /** The value of every level of a channel, rounded to float32 after each step as numpy does. */
-function valuesOfLevels({ scale, normalise }: Preprocessing, channel: number): Float32Array {
+function valuesOfLevels({ scale, normalize: normalise }: Preprocessing, channel: number): Float32Array {
   return Float32Array.from({ length: 256 }, (_, level) => {
     const value = Math.fround(scale === null ? level : level * scale);
     if (normalise === null) return value;

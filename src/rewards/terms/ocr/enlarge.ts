@@ -19,14 +19,14 @@ export function enlargement(width: number, height: number): number {
 }
 
 /** Eight-bit gray, rows from the top. */
-export interface GreyImage {
+export interface GrayImage {
   readonly width: number;
   readonly height: number;
   readonly data: Uint8Array;
 }
 
 /** The image in gray at the size that `enlargement` gives, smoothed between pixels. */
-export async function enlargedGrey(image: RgbImage): Promise<GreyImage> {
+export async function enlargedGray(image: RgbImage): Promise<GrayImage> {
   const { default: sharp } = await import('sharp');
   const factor = enlargement(image.width, image.height);
   const width = Math.max(1, Math.round(image.width * factor));

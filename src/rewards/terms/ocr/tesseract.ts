@@ -1,7 +1,7 @@
 /** Tesseract (tesseract.js, WebAssembly) on a pool of threads. */
 import { EngineError, ConfigError } from '../../../core/errors.js';
 import type { RgbImage } from '../../../core/images/image.js';
-import { enlargedGrey } from './enlarge.js';
+import { enlargedGray } from './enlarge.js';
 import { type OcrEngine, type OcrReading, Turns } from './engine.js';
 import { TesseractThread } from './tesseract_thread.js';
 import { existsSync, readFileSync } from 'node:fs';
@@ -44,12 +44,12 @@ class TesseractEngine implements OcrEngine {
 
   async read(image: RgbImage, signal?: AbortSignal): Promise<OcrReading> {
     signal?.throwIfAborted();
-    const grey = await enlargedGrey(image);
+    const gray = await enlargedGray(image);
     return this.#slots.take(async (slot) => {
       const thread = await this.#threadOf(slot);
       signal?.throwIfAborted();
       try {
-        return { lines: await within(thread.read(grey), this.#readTimeoutMs, signal) };
+        return { lines: await within(thread.read(gray), this.#readTimeoutMs, signal) };
       } catch (error) {
         // A thread after a timeout still reads, and a thread after a failure may be in any state: the next image gets a fresh one.
         slot.thread = null;

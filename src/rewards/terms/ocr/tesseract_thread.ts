@@ -5,7 +5,7 @@
 import { createRequire } from 'node:module';
 import { Worker } from 'node:worker_threads';
 import { EngineError } from '../../../core/errors.js';
-import type { GreyImage } from './enlarge.js';
+import type { GrayImage } from './enlarge.js';
 import type { OcrLine } from './engine.js';
 
 /** One language, in the form for worker threads. */
@@ -97,7 +97,7 @@ export class TesseractThread {
   }
 
   /** The lines of an image from the top, then from the left. Raises EngineError if the thread cannot read it, or ends. */
-  async read(image: GreyImage): Promise<readonly OcrLine[]> {
+  async read(image: GrayImage): Promise<readonly OcrLine[]> {
     const header = Buffer.from(`P5\n${image.width} ${image.height}\n255\n`, 'latin1');
     const page = (await this.#ask('recognize', {
       image: new Uint8Array(Buffer.concat([header, image.data])),

@@ -78,7 +78,7 @@ export async function writeTensorboard(options: TensorboardOptions): Promise<num
 /** The images of an iteration's episodes, and their texts as a table. */
 function imagesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'images' | 'tables'> {
   const all = shownEpisodes(paths, iteration, MAX_EPISODES);
-  const pictures = all.flatMap(({ title, episodes }) =>
+  const images = all.flatMap(({ title, episodes }) =>
     IMAGE_KINDS.flatMap((kind): [string, StepImages][] => {
       const there = episodes.flatMap((episode) => imageOf(paths, episode[kind]) ?? []);
       const pngs = there.flatMap(({ read }) => read() ?? []);
@@ -93,7 +93,7 @@ function imagesAndTables(paths: RunPaths, iteration: number): Pick<Step, 'images
     );
     return [`${shown.title}/table`, [columns, ...rows].map((row) => textColumns.map((at) => markdown(row[at])))];
   });
-  return { images: Object.fromEntries(pictures), tables: Object.fromEntries(tables) };
+  return { images: Object.fromEntries(images), tables: Object.fromEntries(tables) };
 }
 
 /** A text as Markdown that shows it literally. */

@@ -8,7 +8,7 @@ import { Agent as HttpsAgent } from 'node:https';
 import axios, { type AxiosInstance, type AxiosResponse } from 'axios';
 import { systemClock, type Clock } from '../../../core/clock.js';
 import { EndpointError, printable } from '../../../core/errors.js';
-import { LONGEST_WAIT_MS, retry, TransientError, type Jitter, type RetryPolicy } from '../../../core/retry.js';
+import { MAX_WAIT_MS, retry, TransientError, type Jitter, type RetryPolicy } from '../../../core/retry.js';
 import { byStatus, retryAfterMs, type StatusTable } from '../../../core/http/status.js';
 import { redactor, type Redact } from '../../../core/http/key.js';
 
@@ -21,7 +21,7 @@ const defaultRetryPolicy: WandbRetryPolicy = { backoffBaseMs: 2000, backoffCapMs
 /** As in W&B's own SDK, a pause is up to a quarter longer. */
 const JITTER: Jitter = [1, 1.25];
 
-const LONGEST_REPLY_BYTES = 64 * 1024 * 1024;
+const MAX_REPLY_BYTES = 64 * 1024 * 1024;
 
 type ReplyKind = 'taken' | 'transient' | 'refused';
 /** The meaning of a reply's status. Retrying cannot change a refusal. */
@@ -83,7 +83,7 @@ export class WandbClient {
       responseType: 'text' as const,
       transformResponse: (text: unknown) => text,
       maxBodyLength: Infinity,
-      maxContentLength: LONGEST_REPLY_BYTES,
+      maxContentLength: MAX_REPLY_BYTES,
       maxRedirects: 0,
       httpAgent: new HttpAgent({ keepAlive: true }),
       httpsAgent: new HttpsAgent({ keepAlive: true }),
@@ -189,7 +189,7 @@ export class WandbClient {
       throw this.#refusal(status, operation, errorMessages(parseObject(reply.data)) || reply.data.slice(0, 200));
     }
     const waitMs = retryAfterMs((name) => reply.headers[name]);
-    throw new TransientError(`status ${status}`, waitMs === null ? null : Math.min(LONGEST_WAIT_MS, waitMs));
+    throw new TransientError(`status ${status}`, waitMs === null ? null : Math.min(MAX_WAIT_MS, waitMs));
   }
 
   #refusal(status: number, operation: string, message: string): WandbRefusedError {

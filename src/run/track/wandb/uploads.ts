@@ -222,8 +222,8 @@ function isImage(cell: Cell): cell is ShownImage {
   return typeof cell === 'object' && cell !== null;
 }
 
-function fileOf(picture: ShownImage): MediaFile {
-  return { name: mediaName(picture), read: picture.read };
+function fileOf(image: ShownImage): MediaFile {
+  return { name: mediaName(image), read: image.read };
 }
 
 /** Equal images have one name and are uploaded once. */

@@ -65,7 +65,7 @@ describe('CLIP preprocessing', () => {
       filter: 'cubic',
       crop: { width: 224, height: 224 },
       scale: 1 / 255,
-      normalise: { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] },
+      normalize: { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] },
     });
   });
 
@@ -82,7 +82,7 @@ describe('CLIP preprocessing', () => {
 
   it('leaves out the steps that the file switches off', () => {
     const off = steps({ do_resize: false, crop_size: 2, do_rescale: false, do_normalize: false });
-    expect(off).toMatchObject({ resize: null, scale: null, normalise: null });
+    expect(off).toMatchObject({ resize: null, scale: null, normalize: null });
     expect([...preprocess(flat(3, 1), off)]).toEqual(Array.from({ length: 3 }, () => [0, 0, 200, 200]).flat());
   });
 
@@ -135,7 +135,7 @@ describe('CLIP preprocessing', () => {
       filter: 'cubic',
       crop: { width: 224, height: 224 },
       scale: 1 / 255,
-      normalise: { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] },
+      normalize: { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] },
     };
     expect(steps({ image_processor_type: 'SiglipImageProcessorFast' })).toEqual(plain);
     const written = { do_center_crop: null, crop_size: null, do_convert_rgb: null, resample: null, image_mean: null };

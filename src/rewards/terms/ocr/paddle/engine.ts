@@ -53,7 +53,7 @@ class PaddleEngine implements OcrEngine {
     const lines: OcrLine[] = [];
     for (const box of await this.#detect(image)) {
       this.#check(signal);
-      const line = await this.#recognise(image, box);
+      const line = await this.#recognize(image, box);
       if (line.text.trim() !== '') lines.push(line);
     }
     this.#check(signal);
@@ -71,7 +71,7 @@ class PaddleEngine implements OcrEngine {
     return findBoxes(map).map((box) => scaleBox(box, map, image));
   }
 
-  async #recognise(image: RgbImage, box: Box): Promise<OcrLine> {
+  async #recognize(image: RgbImage, box: Box): Promise<OcrLine> {
     const { data, shape } = await runOne(this.recognizer, await lineInput(image, box));
     return decodeCtc(data, shape[2], this.characters);
   }
@@ -132,17 +132,17 @@ const STRIDE = 32;
 export const LINE_HEIGHT = 48;
 const LINE_WIDTH = 320;
 /** A line longer than this many times its height is not a line of text. */
-const LONGEST_LINE = 60;
+const MAX_LINE_RATIO = 60;
 
-interface Normalisation {
+interface Normalization {
   /** In the order blue, green, red, on the scale of 0 to 1. */
   readonly mean: readonly [number, number, number];
   readonly std: readonly [number, number, number];
 }
 
 /** ImageNet's figures in the order in which PaddleOCR applies them: blue first. */
-const detectorNormalisation: Normalisation = { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
-const lineNormalisation: Normalisation = { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] };
+const detectorNormalization: Normalization = { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+const lineNormalization: Normalization = { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] };
 
 /** The size of an image for the detector: enlarged as for any reader, then rounded to multiples of 32. */
 export function detectorSize({ width, height }: Size): Size {
@@ -153,11 +153,11 @@ export function detectorSize({ width, height }: Size): Size {
 
 /** The width of a line at the recognizer's height, without padding. */
 export function lineWidth({ width, height }: Size): number {
-  return Math.min(LINE_HEIGHT * LONGEST_LINE, Math.max(1, Math.ceil((LINE_HEIGHT * width) / height)));
+  return Math.min(LINE_HEIGHT * MAX_LINE_RATIO, Math.max(1, Math.ceil((LINE_HEIGHT * width) / height)));
 }
 
 /** Converts interleaved RGB bytes to normalized planes of blue, green and red. Rows have `stride` floats, padded with 0. */
-export function toPlanes(image: RgbImage, { mean, std }: Normalisation, stride = image.width): Float32Array {
+export function toPlanes(image: RgbImage, { mean, std }: Normalization, stride = image.width): Float32Array {
   const { width, height, data } = image;
   const planes = new Float32Array(3 * stride * height);
   for (let channel = 0; channel < 3; channel++) {
@@ -179,7 +179,7 @@ export interface NetworkInput {
 export async function detectorInput(image: RgbImage): Promise<NetworkInput> {
   const { width, height } = detectorSize(image);
   const resized = await resize(image, { left: 0, top: 0, right: image.width, bottom: image.height }, width, height);
-  return { data: toPlanes(resized, detectorNormalisation), shape: [1, 3, height, width] };
+  return { data: toPlanes(resized, detectorNormalization), shape: [1, 3, height, width] };
 }
 
 /** One box of the image for the recognizer. */
@@ -187,7 +187,7 @@ export async function lineInput(image: RgbImage, box: Box): Promise<NetworkInput
   const width = lineWidth({ width: box.right - box.left, height: box.bottom - box.top });
   const stride = Math.max(LINE_WIDTH, width);
   const line = await resize(image, box, width, LINE_HEIGHT);
-  return { data: toPlanes(line, lineNormalisation, stride), shape: [1, 3, LINE_HEIGHT, stride] };
+  return { data: toPlanes(line, lineNormalization, stride), shape: [1, 3, LINE_HEIGHT, stride] };
 }
 
 async function resize(image: RgbImage, box: Box, width: number, height: number): Promise<RgbImage> {
