@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../src/config/load.js';
 import { must } from '../../src/core/errors.js';
-import { examWarnings } from '../../src/launch/preflight/preflight.js';
+import { examWarnings, selfJudgedWarnings } from '../../src/launch/preflight/preflight.js';
 import { rewardOf } from '../../src/recipes/settings.js';
 import type { RewardSettings } from '../../src/rewards/schema/reward.js';
 import { answeringModel, EXAM_FILE, examDigest, examFolder, examsOf, readExam } from '../../src/run/exams.js';
@@ -139,5 +139,30 @@ describe('exams beside runs', () => {
     expect(examWarnings([loaded, loaded])).toEqual(
       warns ? [`the exam of the judge 'editrl-rule-judge' says: What it says. (${folder})`] : [],
     );
+  });
+});
+
+describe('a judge that is the model of the policy', () => {
+  const judging = async (policy: unknown, model: string): Promise<string[]> => {
+    const loaded = await config();
+    const { settings } = loaded;
+    const reward = { ...rewardIn(loaded), endpoint: 'http://judge:8000', model };
+    const same = { ...loaded, settings: { ...settings, policy: { model: policy }, reward } } as unknown as LoadedConfig;
+    return selfJudgedWarnings([same, same]);
+  };
+
+  it.each([[{ hub: 'Qwen/Qwen2.5-VL-7B-Instruct', revision: 'main' }], ['/models/qwen2.5-vl-7b-instruct']])(
+    'is warned about once: %j',
+    async (policy) => {
+      expect(await judging(policy, 'Qwen/Qwen2.5-VL-7B-Instruct')).toEqual([
+        "the judge 'Qwen/Qwen2.5-VL-7B-Instruct' is the model that the policy starts from: a model prefers its own answers, so measure with another judge, too",
+      ]);
+    },
+  );
+
+  it('is not another model, a run or random weights', async () => {
+    for (const policy of [{ hub: 'Qwen/Qwen2.5-VL-3B-Instruct', revision: 'main' }, { run: 'a', config: 'a' }, null]) {
+      expect(await judging(policy, 'Qwen/Qwen2.5-VL-7B-Instruct')).toEqual([]);
+    }
   });
 });

@@ -2,6 +2,10 @@
  * Checks runs before anything starts, using the files and devices of this machine. Otherwise, some problems would show
  * only after the parents were trained. The checks write nothing and use no network.
  */
+import { basename } from 'node:path';
+import { getPath, isObject } from '../../core/schema/walk.js';
+import { measuredReward } from '../../rewards/schema/reward.js';
+import { chosenTerms } from '../../rewards/score/choice.js';
 import type { LoadedConfig } from '../../config/load.js';
 import { ConfigError, DataError, type EditrlError } from '../../core/errors.js';
 import { checkChanges } from '../../run/claim/claim.js';
@@ -20,7 +24,7 @@ import { shapesOf } from '../machine/shapes.js';
 import { RewardTrials, type AskJudge } from '../reward/trial.js';
 import { checksFor, type NamedCheck } from './checks.js';
 import { failureOf, lazy, type Obstacle } from './obstacle.js';
-import { examsOf } from '../../run/exams.js';
+import { answeringModel, examsOf } from '../../run/exams.js';
 import { summaryOf } from '../../run/report/exam.js';
 import type { HubModels } from '../models/hub.js';
 import { wantedModels } from '../models/wanted.js';
@@ -106,7 +110,12 @@ export class Preflight {
       ...room.warnings,
       ...(found.length > 0
         ? []
-        : [...modelWarnings(left, shapeOf), ...memoryWarnings(left, memory()), ...examWarnings(runs)]),
+        : [
+            ...modelWarnings(left, shapeOf),
+            ...memoryWarnings(left, memory()),
+            ...examWarnings(runs),
+            ...selfJudgedWarnings(runs),
+          ]),
     ];
     return { obstacles: found, left, memory, warnings };
   }
@@ -221,4 +230,30 @@ export function examWarnings(runs: readonly LoadedConfig[]): string[] {
     found.add(`the exam of the judge '${exam.record.reward.model}' says: ${sentences.join(' ')} (${folder})`);
   }
   return [...found];
+}
+
+/** One sentence for each judge that grades a policy which starts from the same model. */
+export function selfJudgedWarnings(runs: readonly LoadedConfig[]): string[] {
+  const found = new Set<string>();
+  for (const { settings } of runs) {
+    const reward = rewardOf(settings);
+    if (reward === null) continue;
+    const policy = shortName(getPath(settings, 'policy.model'));
+    const asking = chosenTerms(measuredReward({ validation: {}, ...settings, reward })).filter(
+      ({ kind }) => kind.needs.judge,
+    );
+    for (const model of new Set(asking.map(({ fields }) => String(fields['model'] ?? answeringModel(reward))))) {
+      if (policy === null || policy !== shortName(model)) continue;
+      found.add(
+        `the judge '${model}' is the model that the policy starts from: a model prefers its own answers, so measure with another judge, too`,
+      );
+    }
+  }
+  return [...found];
+}
+
+/** The last part of a model's name or path, in lower case. Null for anything else. */
+function shortName(model: unknown): string | null {
+  const name = isObject(model) ? model['hub'] : model;
+  return typeof name === 'string' ? basename(name).toLowerCase() : null;
 }

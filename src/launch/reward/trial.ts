@@ -91,8 +91,8 @@ export async function tryTerm(
   requireOne(term, reward, rows);
   const opened = await openTerm(term, settings, reward, judges, rows);
   try {
-    const sources = Math.max(1, ...rows.map(({ item: { beside = [] } }) => 1 + beside.length));
-    const connected = await connect(opened, { judges, reward, sources }, askJudge);
+    const given = rows.map(({ item: { source, beside = [] } }) => (source === null ? 0 : 1) + beside.length);
+    const connected = await connect(opened, { judges, reward, sources: Math.max(0, ...given) }, askJudge);
     const scored = connected ? await Promise.all(rows.map((row) => tryRow(term, opened, row, decides))) : [];
     return { ...named, tried: scored.flat(), untried: connected ? null : 'its judge was not asked' };
   } finally {
