@@ -23,6 +23,14 @@ export interface VisionInput extends PlacedImage {
   readonly colours: ColorScale;
 }
 
+/** The images and frames of a prompt, without frames that only repeat the last one to complete a temporal step. */
+export function framesOf(inputs: readonly VisionInput[]): RgbImage[] {
+  return inputs.flatMap(({ frames }) => {
+    const last = frames.at(-1);
+    return frames.slice(0, frames.findIndex((frame) => frame === last) + 1);
+  });
+}
+
 /**
  * The limit in bytes of the pixels that a run keeps for inactive prompts, since opening a short clip takes a tenth of a
  * second of CPU time. A second cache of the same size holds the outputs of frozen vision layers.

@@ -28,7 +28,7 @@ import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
 import { encodePng, shrinkImage, type RgbImage } from '../../core/images/image.js';
 import { readFitted } from '../../data/image_files.js';
-import { KEPT_BYTES, type VisionInput, withImages, withStills } from '../../models/images/vision_input.js';
+import { framesOf, KEPT_BYTES, type VisionInput, withImages, withStills } from '../../models/images/vision_input.js';
 import type { MarkedImageTokens } from '../../compute/nets/vision/config.js';
 import type { ImageProcessor } from '../../models/images/processor.js';
 
@@ -199,7 +199,7 @@ export class VideoReader implements QuestionImages {
     return {
       ids: withImages(placed, images, this.tokens, this.processor.settings.sizes, place),
       images,
-      png: () => filmstrip(images.flatMap(({ frames }) => withoutPadding(frames))),
+      png: () => filmstrip(framesOf(images)),
     };
   }
 
@@ -256,12 +256,6 @@ function shownBy({ turns, video, images, meta }: VideoQuestion): string {
 
 function pixelBytes(frames: readonly RgbImage[]): number {
   return frames.reduce((sum, { data }) => sum + data.length, 0);
-}
-
-/** Drops frames that only repeat the last frame to complete a temporal step. */
-function withoutPadding(frames: readonly RgbImage[]): readonly RgbImage[] {
-  const last = frames.at(-1);
-  return frames.slice(0, frames.findIndex((frame) => frame === last) + 1);
 }
 
 /** Frames side by side with a white gap between them. */

@@ -113,12 +113,18 @@ export function longestReply(choice: Choice & Pick<RewardSettings, 'max_reply_to
 }
 
 /**
- * The highest number of images that the terms show the run's judge at once, for edits that begin from at most `sources` images. 0 if no
- * term shows the judge an image.
+ * The highest number of images that the terms show the run's judge at once, for prompts of at most `sources` images: by default one for
+ * edits, and none for answers in words. 0 if no term shows the judge an image.
  */
-export function shownToJudge(choice: Choice, sources = 1): number {
+export function shownToJudge(choice: Choice, sources?: number): number {
   const asking = termsThatAsk(choice).map((name): TermKind => termKinds[name]);
-  if (asking.length > 0 && asking.every(({ reads }) => reads === 'words')) return imagesShown.words;
+  const inWords = asking.some(({ reads }) => reads === 'words') ? (sources ?? imagesShown.words) : 0;
+  const ofEdits = asking.filter(({ reads }) => reads !== 'words');
+  if (asking.length > 0 && ofEdits.length === 0) return inWords;
+  return Math.max(inWords, shownOfEdits(ofEdits, Math.max(1, sources ?? 1)));
+}
+
+function shownOfEdits(asking: readonly TermKind[], sources: number): number {
   const usual = asking.some(comparesAnswers) ? imagesShown.pair : imagesShown.edit;
   return asking.some(({ judgesSeveral }) => judgesSeveral) ? Math.max(usual, imagesOfEdit(sources)) : usual;
 }

@@ -15,6 +15,8 @@ export interface JudgeItem {
   readonly source: RgbImage | null;
   /** Further images that were given with the edited one, in order. Absent if there are none. */
   readonly beside?: readonly RgbImage[];
+  /** The images of a prompt that is answered in words, in order and as the policy saw them. Absent if it saw none. */
+  readonly seen?: readonly RgbImage[];
   /** The image that the policy made. Null if its answer does not decode to an image or consists of words alone. */
   readonly edited: RgbImage | null;
   /** The labeled result, if the dataset has one (ground score needs it). */

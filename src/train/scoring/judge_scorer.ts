@@ -53,14 +53,14 @@ export interface ScorerServices {
 
 /**
  * Creates the reward's terms and connects to their judges, on every rank. A reward without judges waits for none.
- * `sources` is the maximum number of an edit's source images. Raises EndpointError if a judge stays away, ConfigError
+ * `sources` is that of `Task`. Raises EndpointError if a judge stays away, ConfigError
  * if this machine cannot create a term, and WaitInterrupted if the run is asked to stop meanwhile.
  */
 export async function openScorer(
   settings: ScoredRun,
   services: ScorerServices,
   address: JudgeAddress | null,
-  sources = 1,
+  sources?: number,
 ): Promise<Scorer> {
   const { reward } = settings;
   const judges = new Judges();
@@ -223,13 +223,13 @@ async function readyJudges(
   scored: CombinedReward,
   judges: Judges,
   address: JudgeAddress | null,
-  { reward, sources }: { readonly reward: RewardSettings; readonly sources: number },
+  { reward, sources }: { readonly reward: RewardSettings; readonly sources: number | undefined },
   { group, handle, log, stop }: ScorerServices,
 ): Promise<ReadyJudges> {
   const waiting: WaitOptions = {
     maxWaitS: reward.max_wait_s,
     signal: stop,
-    sources,
+    ...(sources === undefined ? {} : { sources }),
     onNote: (note) => log.logger.warn(note),
     onWaiting: (found, waitedS) => {
       handle?.setState({ state: 'waiting', reason: found });

@@ -90,7 +90,7 @@ export function openOwnJudge(
   return {
     ask: (...args) => client.ask(...args),
     untilReady: async (options) => {
-      const shown = imagesOfEdit(options.sources ?? 1);
+      const shown = imagesOfEdit(Math.max(1, options.sources ?? 1));
       const ready = await waitUntilReady(url, model, {
         ...options,
         ...key,
@@ -128,7 +128,7 @@ export interface ReadyJudges extends Pick<JudgeAddress, 'token'> {
 /** The requests that a reward's terms send to judges. */
 export function requestsOf(
   reward: RewardSettings,
-  sources = 1,
+  sources?: number,
 ): Required<Pick<ReadinessOptions, 'alias' | 'shown' | 'leaveOut' | 'replyTokens'>> {
   return {
     alias: reward.model_alias,

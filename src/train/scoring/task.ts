@@ -48,7 +48,7 @@ export interface Task<P extends Prompt, A> {
   /** The prompt at a global position of the ordinary order, or of the sample at a place. */
   prompt(position: number | SamplePlace): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
-  /** Maximum number of an edit's source images, which a judge may see at once. Default: one. */
+  /** Maximum number of images of a prompt that a judge may see at once. Default: one for edits, and none for words. */
   readonly sources?: number;
   /** Renders answers. `weights` are those of the policy that answered, for an environment that is conditioned on it. */
   render(chunk: readonly Answers<P, A>[], weights: Exclude<WeightsOf, 'reference'>): Promise<Rendered[][]>;

@@ -1,12 +1,14 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { judgeImage } from '../../../src/rewards/judge/images.js';
+import type { JudgeQuery } from '../../../src/rewards/judge/judge.js';
 import { ConfigError } from '../../../src/core/errors.js';
 import { shownToJudge } from '../../../src/rewards/score/choice.js';
 import type { RewardChoice } from '../../../src/rewards/score/settings.js';
 import { answerJudge } from '../../../src/rewards/terms/answer_judge.js';
 import { testFolder } from '../../support/folder.js';
-import { termContract, wholeItem } from './term_contract.js';
+import { imageOf, termContract, wholeItem } from './term_contract.js';
 import { replyingJudge, testServices } from './term_services.js';
 
 const folder = testFolder('answer-judge');
@@ -89,8 +91,37 @@ describe('answer_judge', () => {
   });
 });
 
+describe('a question about images', () => {
+  const idsOf = (query: JudgeQuery): string[] =>
+    query.messages[0].parts.map((part) => (typeof part === 'string' ? 'text' : part.id));
+  const id = (seed: number): string => judgeImage(imageOf(seed), '').id;
+
+  it('shows those that the policy saw, before the question', async () => {
+    const { judge, create } = asked();
+    const term = await create();
+    await term.score(wholeItem({ ...images, seen: [imageOf(5), imageOf(6)] }));
+    expect(idsOf(judge.asked[0])).toEqual(['text', id(5), id(6), 'text']);
+    const [task, , , graded] = judge.asked[0].messages[0].parts;
+    expect(task).toMatch(/\n\nThe question is about the 2 images that follow, in their order\.$/);
+    expect(graded).toMatch(/^Question: ".*"\nReference: ".*"\nAnswer: ".*"$/);
+  });
+
+  it('shows the sources of an edit', async () => {
+    const { judge, create } = asked();
+    await (await create()).score(wholeItem({ beside: [imageOf(7)] }));
+    expect(idsOf(judge.asked[0])).toEqual(['text', id(1), id(7), 'text']);
+  });
+
+  it('leaves an answer unscored if an image cannot be shown', async () => {
+    const { judge, create } = asked();
+    const item = wholeItem({ ...images, seen: [imageOf(5, 10_000, 1)] });
+    expect(await (await create()).score(item)).toMatchObject({ kind: 'unscored', reason: 'bad_request' });
+    expect(judge.asked).toEqual([]);
+  });
+});
+
 describe('what a judge is shown', () => {
-  const shown = (terms: readonly object[], mode: string | null = null, sources = 1) =>
+  const shown = (terms: readonly object[], mode: string | null = null, sources?: number) =>
     shownToJudge({ mode, terms, also_compute: [] } as unknown as RewardChoice, sources);
   const term = (name: string) => ({ name, weight: 0.5, ...(name === 'align_quality' ? { endpoint: null } : {}) });
   it('is words where all who ask it read words', () => {
@@ -106,6 +137,8 @@ describe('what a judge is shown', () => {
     expect(shown([term('viescore'), term('align_quality')], null, 3)).toBe(4);
     expect(shown([term('pairwise'), term('align_quality')], null, 2)).toBe(3);
     expect(shown([], 'viescore', 3)).toBe(2);
-    expect(shown([], 'answer_judge', 3)).toBe(0);
+    expect(shown([], 'answer_judge', 3)).toBe(3);
+    expect(shown([term('answer_judge'), term('viescore')], null, 3)).toBe(3);
+    expect(shown([term('answer_judge'), term('viescore')], null, 1)).toBe(2);
   });
 });

@@ -9,7 +9,7 @@ import type { Datasets, TrainingOrder } from '../../../data/datasets.js';
 import type { Row } from '../../../data/rows.js';
 import type { SamplePlace } from '../../../data/sampler.js';
 import { type Message, promptText } from '../../../models/chat/template.js';
-import type { VisionInput } from '../../../models/images/vision_input.js';
+import { framesOf, type VisionInput } from '../../../models/images/vision_input.js';
 import type { TokenAnswer, TokenRequest } from '../../../train/policies/tokens/batch.js';
 import { FreeText } from '../../../models/tokenizer/format.js';
 import type { RewardSettings } from '../../../rewards/schema/reward.js';
@@ -123,6 +123,8 @@ export class WordsTask<
 > implements Task<TextPrompt, TokenAnswer> {
   readonly validation: readonly PromptSource<TextPrompt>[];
   readonly format: FreeText;
+  /** One if questions contain images or clips, whose frames are counted only when they are opened. Else undefined. */
+  readonly sources?: number;
 
   private constructor(
     readonly settings: S,
@@ -132,6 +134,7 @@ export class WordsTask<
     readonly data: Datasets<Source>,
     private readonly imageInputs: QuestionImages<Source> | null,
   ) {
+    if (imageInputs !== null) this.sources = 1;
     this.format = new FreeText(words.tokenizer, new Set(words.ends));
     this.validation = data.prompts((source, index) => this.promptOf(source, index));
   }
@@ -319,12 +322,13 @@ export class WordsTask<
   }
 
   async render(chunk: readonly Answers<TextPrompt, TokenAnswer>[]): Promise<Rendered[][]> {
-    return chunk.map(({ prompt: { instruction, expected, thinks, row }, answers, keys }) =>
-      answers.map(({ ids, finished }, i): Rendered => {
+    return chunk.map(({ prompt: { instruction, expected, thinks, row, tokens }, answers, keys }) => {
+      const seen = tokens.images === undefined ? {} : { seen: framesOf(tokens.images) };
+      return answers.map(({ ids, finished }, i): Rendered => {
         const text = this.textOf({ ids, finished });
         const { thought, answer } = splitThought(text, this.settings.policy.thinking ?? null, thinks);
         const thinking = thought === null ? {} : { thought };
-        const images = { source: null, edited: null, truth: null };
+        const images = { source: null, edited: null, truth: null, ...seen };
         const label = expected === undefined ? {} : { expected };
         return {
           item: { key: keys[i], instruction, ...images, answer, ...label, row, finished },
@@ -332,8 +336,8 @@ export class WordsTask<
           caption: instruction,
           ...thinking,
         };
-      }),
-    );
+      });
+    });
   }
 
   /**
