@@ -242,7 +242,8 @@ export function selfJudgedWarnings(runs: readonly LoadedConfig[]): string[] {
     const asking = chosenTerms(measuredReward({ validation: {}, ...settings, reward })).filter(
       ({ kind }) => kind.needs.judge,
     );
-    for (const model of new Set(asking.map(({ fields }) => String(fields['model'] ?? answeringModel(reward))))) {
+    const models = asking.map(({ fields: { model } }) => (typeof model === 'string' ? model : answeringModel(reward)));
+    for (const model of new Set(models)) {
       if (policy === null || policy !== shortName(model)) continue;
       found.add(
         `the judge '${model}' is the model that the policy starts from: a model prefers its own answers, so measure with another judge, too`,
