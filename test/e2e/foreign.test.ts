@@ -72,6 +72,34 @@ describe.skipIf(!hasPython)("somebody else's trainer", () => {
     expect((await place.call(['run', CONFIG], CPU)).out).toContain('is finished');
   });
 
+  it('uses the Python client to log, to stop with a checkpoint and to resume', async () => {
+    const program = `
+import time
+from editrl_reward import *
+run = editrl_run()
+checkpoint = Path(run.checkpoints, f"{run.rank}.txt")
+done = int(checkpoint.read_text()) if run.resumed and checkpoint.exists() else -1
+print("after", done, flush=True)
+for iteration in range(done + 1, run.config["num_iterations"] + 1):
+    run.log(iteration, {"reward/mean": iteration * run.parameters["learning_rate"]})
+    time.sleep(0.05)
+    if run.should_stop():
+        checkpoint.write_text(str(iteration))
+        raise SystemExit(run.STOPPED)`;
+    const command = ['run', CONFIG, '--set', `launch.command=${JSON.stringify(['python3', '-c', program])}`];
+    const env = { ...CPU, PYTHONPATH: 'scripts/clients', PYTHONDONTWRITEBYTECODE: '1' };
+    const place = newPlace();
+    const stopped = place.start(command, env);
+    await reach(place, stopped, 5);
+    stopped.kill('SIGINT');
+    expect(await stopped.ended).toMatchObject({ code: 130 });
+    expect(place.state(NAME)).toMatchObject({ state: 'interrupted' });
+    expect(await place.call(command, env)).toMatchObject({ code: 0, err: '' });
+    expect(place.state(NAME)).toMatchObject({ state: 'finished', iteration: 40 });
+    expect(place.log(NAME)).toMatch(/after \d/);
+    expect(place.metrics(NAME).map(({ iteration }) => iteration)).toEqual(Array.from({ length: 41 }, (_, i) => i));
+  });
+
   it('is swept over its settings and seeds, and what is finished is not done again', async () => {
     const place = newPlace();
     const experiment = ['sweep', 'experiments/foreign_trainer.jsonnet'];
