@@ -7,7 +7,7 @@ import { readSafetensorsIndex, type FloatTensor, type TensorEntry } from './safe
 /** Bytes read at a time. A multiple of every number's size. */
 const PIECE_BYTES = 8 * 1024 * 1024;
 
-/** Scans a number format. A number whose exponent has all bits set is NaN or infinite (IEEE 754). bfloat16 is the upper half of a float. */
+/** How numbers of one format are scanned. A number whose exponent has all bits set is NaN or infinite (IEEE 754). bfloat16 is the upper half of a float. */
 interface Format {
   readonly bytes: number;
   readonly view: (piece: Uint8Array) => Uint32Array | Uint16Array;

@@ -383,7 +383,7 @@ function narrow(bytes: Uint8Array, entry: TensorEntry, name: string, path: strin
   return halves;
 }
 
-/** Converts tensors of two or more axes to `HalfTensor`s, in place, where `heldOf` says float16. Raises the errors of `narrowed`. */
+/** Converts tensors of two or more axes to `HalfTensor`s, in place, if `heldOf` returns float16 for their names. Raises the errors of `narrowed`. */
 export function narrowMatrices(tensors: Map<string, FloatTensor>, heldOf: HeldOf): void {
   for (const [name, tensor] of tensors) {
     if (tensor.shape.length < 2 || tensor instanceof HalfTensor || heldOf(name) === 'float32') continue;

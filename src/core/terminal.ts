@@ -23,8 +23,8 @@ export interface TableOptions {
 /** Text whose characters all take one column, including the dash of an empty cell. */
 const PLAIN = /^[\x20-\x7e–]*$/;
 /**
- * Where a long word breaks: after punctuation, but not inside numbers such as 2.5 and 3e-4. Not after semicolons and square brackets, which
- * escape sequences contain.
+ * Where a long word breaks: after punctuation, but not inside numbers such as 2.5 and 3e-4, and not after
+ * semicolons and square brackets, which escape sequences contain.
  */
 const BREAK = /(?<=[/_,:=&|(]|\.(?!\d)|(?<!\de)-)/u;
 const GAP = 2;

@@ -139,7 +139,7 @@ export function readQuestions(path: string, media: string | null = null): ReadQu
   return { path: file, samples, problems, digest: { ids, files: sha256(JSON.stringify([ids, sizes])) } };
 }
 
-/** Opens a list all of whose samples are whole. Raises the DataErrors of `readQuestions`, and one with all samples that are broken. */
+/** Opens a list all of whose samples are valid. Raises the DataErrors of `readQuestions`, and a DataError that names all invalid samples. */
 export function openQuestions(path: string, media: string | null = null): VideoQuestions {
   const { path: file, samples, problems, digest } = readQuestions(path, media);
   if (problems.length > 0) throw oneOf(file, problems);

@@ -105,7 +105,7 @@ export async function readImageEdits(
   };
 }
 
-/** Opens a dataset all of whose rows are whole. Raises the DataErrors of `readImageEdits`, and one with all rows that are broken. */
+/** Opens a dataset all of whose rows are valid. Raises the DataErrors of `readImageEdits`, and a DataError that names all invalid rows. */
 export async function openImageEdits(
   path: string,
   media: string | null,
@@ -248,7 +248,7 @@ function namesIn(line: string, column: string): string[] {
   return named.filter((one) => typeof one === 'string');
 }
 
-/** The size in an image's header, null without one. Nothing for an unreadable file. */
+/** The size in an image's header, or null without one. An empty list for an unreadable file. */
 function sizeIfRead(file: string): readonly (ImageSize | null)[] {
   try {
     return [headerSize(file)];

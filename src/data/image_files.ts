@@ -47,7 +47,7 @@ export function headerSize(path: string): ImageSize | null {
   return pngSize(header);
 }
 
-/** Reads an image, scaled and center-cropped to `size`. Unchanged if that is null. Raises DataError with `where`. */
+/** Reads an image, scaled and center-cropped to `size`, or unchanged if `size` is null. Raises DataError with `where`. */
 export async function readFitted(path: string, where: string, size: ImageSize | null): Promise<FittedImage> {
   const bytes = imageBytes(path, where);
   try {

@@ -117,7 +117,7 @@ export function requireOneSize(sizes: Readonly<Record<Member, ImageSize>>, id: s
   });
 }
 
-/** A single error unchanged. Several as one that names each of their places. */
+/** Returns a single error unchanged, and joins several into one that names each of their places. */
 function together(errors: readonly unknown[], where: string): unknown {
   const [first] = errors;
   if (errors.length === 1 || !errors.every((each) => each instanceof DataError)) return first;

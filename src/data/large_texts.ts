@@ -5,9 +5,7 @@ import { parseJson, refuseLfsPointer, textOf } from '../core/text.js';
 
 const NEWLINE = 0x0a;
 
-/**
- * The lines of some bytes, without their ends. After a last line break there is an empty one. They are not decoded yet.
- */
+/** The undecoded lines of some bytes, without their line breaks. The line after a final line break is empty. */
 export function* linesOf(bytes: Uint8Array): Generator<Uint8Array> {
   for (let start = 0; start <= bytes.length;) {
     const found = bytes.indexOf(NEWLINE, start);

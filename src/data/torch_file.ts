@@ -14,7 +14,7 @@ export class SavedArray {
   constructor(
     public dtype: Dtype,
     public shape: readonly number[],
-    /** Integers of 64 bits are numbers. Those that a double cannot hold are rejected. */
+    /** Integers of 64 bits become numbers. Integers that a double cannot hold are rejected. */
     public values: readonly number[],
   ) {}
 }
@@ -22,7 +22,8 @@ export class SavedArray {
 type Read = (view: DataView, at: number, little: boolean) => number | bigint;
 
 /**
- * By dtype: torch's class of storages and NumPy's short name, null if there is none. Bytes of an element. Its reader.
+ * By dtype: the name of torch's storage class, NumPy's short name, the bytes of an element, and the function that reads
+ * it. A name is null if there is none.
  */
 const dtypes = {
   uint8: ['torch.ByteStorage', 'u1', 1, (view, at) => view.getUint8(at)],

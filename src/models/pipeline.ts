@@ -169,7 +169,7 @@ export function requireParts(pipeline: Pipeline): void {
 
 type PartClasses = readonly (string | null)[];
 
-/** The allowed classes of each part; null if it may be missing. */
+/** The allowed classes of each part. Null if it may be missing. */
 function partsOf({ transformer, vae, clip, clips, states }: PipelineForm): Readonly<Record<string, PartClasses>> {
   const missing = states.isOptional ? [null] : [];
   const classes = stateClasses[states.kind];
@@ -188,7 +188,7 @@ function partsOf({ transformer, vae, clip, clips, states }: PipelineForm): Reado
   };
 }
 
-/** The class of a part; null if there is none. */
+/** The class of a part. Null if there is none. */
 function classOf(value: unknown, part: string, where: string): string | null {
   if (value === undefined) return null;
   const parsed = entry.safeParse(value);

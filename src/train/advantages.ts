@@ -25,7 +25,7 @@ type GroupRewards = readonly (number | null)[];
 
 /**
  * factor (r - mean) / (std + eps), clipped, with population standard deviations.
- * The mean is over the scope: the group (EARL. Shao et al., 2024) or all episodes of the iteration (PPO). `scale`
+ * The mean is over the scope: the group (EARL, and Shao et al., 2024) or all episodes of the iteration (PPO). `scale`
  * chooses the divisor: the deviation over the scope, over all episodes of the iteration, or none. A group with fewer
  * than two scored episodes is dropped.
  */

@@ -3,11 +3,10 @@
  *
  *   s = exp(mean over the trained actions of log p - log p_old)
  *
- * This ratio replaces the ratio of each action. Its derivative with respect to each of the n log-probabilities is s /
- * n.
- * So at the current weights, the gradient equals that of a loss that is linear in log-probabilities: `reinforce` with
- * the advantages computed here. No graph has to join an answer's actions, and a remote trainer needs no such loss. Pure
- * functions.
+ * This ratio replaces the ratio of each action. Its derivative with respect to each of the n log-probabilities is
+ * s / n. So at the current weights, the gradient equals the gradient of a loss that is linear in log-probabilities:
+ * `reinforce` with the advantages computed here. No graph has to join an answer's actions, and a remote trainer needs no
+ * such loss. Pure functions.
  */
 import type { Advantages, TrainGroup, Statistics, Target } from './policies/policy.js';
 

@@ -53,7 +53,7 @@ type OpenedSource = Pick<SampleSource<unknown>, 'remark' | 'digest' | 'length'>;
 /** How samples of a recipe's datasets are compared. */
 interface Comparing<S> {
   readonly at: (source: S, index: number) => ComparedSample;
-  /** Where `at` reads the words. */
+  /** The source from which `at` reads the words. */
   readonly kept: 'files' | 'memory';
 }
 

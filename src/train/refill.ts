@@ -41,8 +41,8 @@ export class KeptGroups {
   readonly #kept: readonly number[];
 
   /**
-   * @param rounds the groups of each round. Those of a later round replace the groups without variance of the previous
-   * round.
+   * @param rounds the groups of each round. Groups of a later round replace the groups without variance of the
+   * previous round.
    */
   constructor(
     private readonly rounds: readonly number[],

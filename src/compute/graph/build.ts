@@ -1,4 +1,4 @@
-/** Building graphs: `apply` checks shapes and dtypes at once. The rest are short names for the operators. */
+/** Builds graphs. `apply` checks shapes and dtypes at once. The rest are short names for the operators. */
 import { GraphError } from '../../core/errors.js';
 import {
   type Convolution,
@@ -75,7 +75,7 @@ export interface GemmOptions {
   readonly transA?: boolean;
   readonly transB?: boolean;
   readonly alpha?: number;
-  /** A bias added to every row. [columns]. */
+  /** A bias [columns], added to every row. */
   readonly bias?: Value;
 }
 

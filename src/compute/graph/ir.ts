@@ -57,7 +57,7 @@ export interface OpAttributes {
   Conv: Convolution;
   /**
    * Conv's transpose for [N, O, H', W'] and kernels [O, C, h, w]: [N, C, H, W]. Different H can have the same H'.
-   * `outputPadding` is the difference between the desired one and the smallest.
+   * `outputPadding` is the difference between the desired H and the smallest such H, and the same for W.
    */
   ConvTranspose: Convolution & { readonly outputPadding: readonly [number, number] };
   // form

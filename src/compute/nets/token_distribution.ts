@@ -141,10 +141,10 @@ interface Partial {
 }
 
 /**
- * The softmax over all pieces is a mixture of those over each, weighed by their shares of the sum of exponentials (Dao et al.,
- * "FlashAttention", 2022). With x = sum_i s_i h_i W_i^T / temperature and t the target, d log p_t / d h_i = s_i / temperature
- * (W_i[t] - sum_v p_v W_i[v]): it is had with the pieces, so that rows need no logits for their gradient. That of a table does:
- * d W_i = s_i / temperature (one_hot(target) - p)^T (d h_i), for which they are computed again.
+ * The softmax over all pieces is a mixture of the softmaxes over each piece, weighted by their shares of the sum of exponentials (Dao
+ * et al., "FlashAttention", 2022). With x = sum_i s_i h_i W_i^T / temperature and t the target, d log p_t / d h_i = s_i / temperature
+ * (W_i[t] - sum_v p_v W_i[v]). The pieces yield it, so the gradient of rows needs no logits. The gradient of a table,
+ * d W_i = s_i / temperature (one_hot(target) - p)^T (d h_i), does need them, and they are computed again.
  */
 function inPieces(
   logits: readonly Product[],

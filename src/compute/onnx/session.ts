@@ -61,8 +61,8 @@ export async function loadRuntime(): Promise<typeof Ort> {
 }
 
 /**
- * Numbers below 1e-38 count as 0. The exponentials of masked scores are such numbers, and a processor takes a trap for each:
- * a causal softmax is two to three times as fast without. The runtime sets this for its threads and for the one that makes the
+ * Numbers below 1e-38 count as 0. The exponentials of masked scores are such numbers, and a processor takes a trap for each.
+ * Without the traps, a causal softmax is two to three times as fast. The runtime sets this for its threads and for the one that makes the
  * session, so that JavaScript there does the same from the first session on.
  *
  * A session's threads spin while they wait for its next operator, and stop when its run ends. Otherwise they would take

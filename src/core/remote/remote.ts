@@ -21,11 +21,11 @@ const MEANINGS = {
   refused: { next: 'done', ending: { load: 'nothing', health: 'works' } },
   /** The server rejects all such requests: the settings or the key are wrong. */
   wrong: { next: 'done', ending: { load: 'nothing', health: 'nothing' } },
-  /** The server is down or not ready. Not a failure. */
+  /** The server is down or not ready. This is not a failure. */
   away: { next: 'busy', ending: { load: 'nothing', health: 'nothing' }, retryAfterMs: AGAIN_MS },
-  /** The server is busy. Not a failure. */
+  /** The server is busy. This is not a failure. */
   busy: { next: 'busy', ending: { load: 'overloaded', health: 'works' }, retryAfterMs: AGAIN_MS },
-  /** The server is busy. A failure of the request, but not of the server. */
+  /** The server is busy. The request has failed, but the server has not. */
   turned_away: { next: 'elsewhere', ending: { load: 'overloaded', health: 'works' } },
   /** The server failed. */
   failed: { next: 'elsewhere', ending: { load: 'nothing', health: 'fails' } },

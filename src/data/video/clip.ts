@@ -70,7 +70,7 @@ type Reading<T> = Generator<readonly [program: Program, args: readonly string[]]
 
 /**
  * Reads the frames that `sampling` selects. Raises DataError, naming `where`, for a file that is missing, is not a
- * video, ends early, is damaged, or has too few frames. EngineError without ffmpeg.
+ * video, ends early, is damaged, or has too few frames, and EngineError without ffmpeg.
  */
 export async function readClip(path: string, sampling: Sampling, where: string): Promise<Clip> {
   const reading = clip(path, sampling, where);

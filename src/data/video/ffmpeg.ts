@@ -48,7 +48,7 @@ export function runProgram(
           if (failure === null) done({ ok: error === null, out, complaints: complaintsOf(err) });
           else fail(failure);
         });
-        // A program that ends early closes its standard input. Its exit status tells why.
+        // A program that ends early closes its standard input. Its exit status shows the reason.
         child.stdin?.on('error', () => {});
         child.stdin?.end(input);
       }),

@@ -90,7 +90,7 @@ export interface RankExit extends ChildExit {
   readonly rank: number;
 }
 
-/** `done`: every rank ended with code 0. `stopped`: a stop was requested, and `exits` says how each rank reacted. */
+/** `done`: every rank ended with code 0. `stopped`: a stop was requested, and `exits` contains how each rank ended. */
 export interface SupervisionEnd {
   readonly kind: 'done' | 'stopped';
   readonly exits: readonly RankExit[];

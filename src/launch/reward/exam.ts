@@ -1,9 +1,9 @@
 /**
- * Examines the judge of a reward, and keeps what it said:
+ * Examines the judge of a reward and records its replies:
  *
- *   <folder>/judgements.jsonl   every reply, stored before it is used: the same exam goes on where it was ended
- *   <folder>/sample.jsonl       some of the answers with their scores, which runs ask about again
- *   <folder>/exam.json          the marks, written last
+ *   <folder>/judgements.jsonl   every reply, stored before use, so that an interrupted exam continues
+ *   <folder>/sample.jsonl       some answers with their scores, about which runs later ask the judge again
+ *   <folder>/exam.json          the results, written last
  */
 import { join } from 'node:path';
 import { InUseError, UsageError } from '../../core/errors.js';

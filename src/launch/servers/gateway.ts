@@ -114,9 +114,9 @@ export class SharedGateways {
 }
 
 /**
- * The judges to put behind a gateway. Null for a node file (the run itself reads it and waits), one judge of
- * one run. And for OpenAI's own service. OpenAI balances its load itself and needs requests from a client that knows
- * its address.
+ * The judges to put behind a gateway. Null for a node file, which the run itself reads and waits for, for a single judge
+ * of a single run, and for OpenAI's own service. OpenAI balances its load itself and needs requests from a client that
+ * knows its address.
  */
 export function urlsToShare(endpoint: Endpoint, severalRuns: boolean): readonly string[] | null {
   const urls = Array.isArray(endpoint) ? endpoint : typeof endpoint === 'string' && severalRuns ? [endpoint] : [];

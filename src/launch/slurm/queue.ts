@@ -227,7 +227,7 @@ export function describeJob(job: SlurmJob): string {
 /**
  * The state of a run, given its job: its `state.json`, corrected by facts that only Slurm has, such as a failed node or
  * a cancellation.
- * `state` is null for a run that has not begun. Not for a run that a live process outside of its job holds.
+ * `state` is null for a run that has not begun. Do not call this for a run that a live process outside of its job holds.
  */
 export function reconcileState(
   state: RunState | null,

@@ -52,7 +52,7 @@ class Worker {
   /** Handles messages of the launcher until the run has ended. This process ends whenever its launcher does. */
   listen(): void {
     process.on('disconnect', () => process.exit(1));
-    // Only rank 0 decides when to stop, and tells the others at which point.
+    // Only rank 0 decides when to stop, and broadcasts that point to the others.
     for (const signal of this.#rank === 0 ? (['SIGINT', 'SIGTERM'] as const) : []) {
       process.on(signal, () => this.#stop.abort());
     }

@@ -162,7 +162,7 @@ export function describeModel(folder: string, part: ReadPart = 'words'): Decoder
 }
 
 /**
- * If `held` in float16, matrices are `HalfTensor`s. Raises the errors of `openDecoder`, and CheckpointError when an adapter's
+ * If `held` is float16, matrices are `HalfTensor`s. Raises the errors of `openDecoder`, and CheckpointError when an adapter's
  * base is not the one it was trained on.
  */
 export function openModel(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): OpenedModel {

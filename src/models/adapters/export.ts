@@ -191,7 +191,7 @@ function loraChain(folder: string): ChainedLora[] {
   return [own, ...loraChain(below)];
 }
 
-/** Combines LoRAs into one by concatenating ranks: s1 B1 A1 + s2 B2 A2 = [s1 B1, s2 B2] [A1. A2]. Layers that one of them lacks count as zeros. */
+/** Combines LoRAs into one by concatenating ranks: s1 B1 A1 + s2 B2 A2 = [s1 B1, s2 B2] [A1; A2]. Layers that one of them lacks count as zeros. */
 function summed(chain: readonly ChainedLora[]): Pick<ChainedLora, 'lora' | 'layers'> {
   const rank = chain.reduce((sum, { lora }) => sum + lora.rank, 0);
   const layers = new Map<string, LayerMatrices>();
@@ -461,10 +461,10 @@ const words = z.object({
 });
 
 /**
- * Adds `eos_token` and `pad_token` to a folder's tokenizer_config.json where it has none: those that its other files name, else the first end of
- * generation_config.json or config.json. An end fills up where nothing else does. A folder without tokenizer.json, or one of which nothing
- * is known, stays as it is. `settings` are the folders whose generation settings apply, the most important first. Raises CheckpointError for files that
- * cannot be read.
+ * Adds a missing `eos_token` or `pad_token` to a folder's tokenizer_config.json: the token that its other files name, or
+ * else the first one in generation_config.json or config.json. Without a padding token, the end token pads. Changes
+ * nothing in a folder without tokenizer.json, or if no token is known. `settings` are the folders whose generation
+ * settings apply, the most important first. Raises CheckpointError for files that cannot be read.
  */
 export function completeTokenizerConfig(folder: string, settings: readonly string[]): void {
   const tokenizer = join(folder, TOKENIZER_FILE);

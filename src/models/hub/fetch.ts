@@ -256,7 +256,7 @@ export async function download(
 
 function places(client: HubClient, hub: string, { digest }: RepositoryFile): { blob: string; begun: string } {
   const blob = join(repositoryFolder(client.environment, hub), 'blobs', digest.hex);
-  // Not the name that Python's downloads have while they are under way.
+  // Python's unfinished downloads have another name, so the two never mix.
   return { blob, begun: `${blob}.editrl.incomplete` };
 }
 

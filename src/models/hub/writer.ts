@@ -72,8 +72,8 @@ export class HubWriter {
   }
 
   /**
-   * Publishes files as one commit. Raises ConfigError if Hub queries are disabled or there is no token. EndpointError
-   * if it cannot be reached or refuses.
+   * Publishes files as one commit. Raises ConfigError if Hub queries are disabled or there is no token, and
+   * EndpointError if the Hub cannot be reached or refuses.
    */
   async publish(publication: Publication): Promise<Published> {
     const { branch, title, files, removes } = publication;

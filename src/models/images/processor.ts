@@ -72,7 +72,7 @@ export class ImageProcessor {
 
   /**
    * A clip of frames that are `secondsPerFrame` apart. The last is repeated to fill the model's patches. Raises
-   * DataError, naming `where`, for a clip without frames, frames of several sizes, and as `image`.
+   * DataError, naming `where`, for a clip without frames or with frames of several sizes, and the DataErrors of `image`.
    */
   async video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Promise<VisionInput> {
     const { sizes, colours, video: limits } = this.settings;

@@ -26,7 +26,7 @@ import { embedImages, embedSiglipImages, embedSiglipTexts, embedTexts } from '..
 /** A half for one text or one image. */
 export type OpenedHalf = OpenedGraph<'embedding'>;
 
-/** The name of a half's input: ids [1, T], int64. Pixels [1, 3, S, S]. */
+/** Names of the halves' inputs. Ids are int64 [1, T], and pixels are [1, 3, S, S]. */
 export const TEXT_INPUT = 'input_ids';
 export const IMAGE_INPUT = 'pixel_values';
 

@@ -28,7 +28,7 @@ export interface AnswerState {
 export interface WrittenRules {
   /** The ids of the vocabulary's second part: the first one, and the one after the last. Words have the ids before. */
   readonly second: readonly [from: number, to: number];
-  /** The token that begins the block, which is then behind it. Null if the answer begins inside. */
+  /** The token after which the block begins. Null if the answer begins inside the block. */
   readonly opening: number | null;
   /** Words that may not come before or after the block. */
   readonly before: readonly number[];

@@ -24,10 +24,10 @@ export interface Tokenizer {
   readonly unknown: number | null;
   /** The special tokens by their names (`bos_token`, `eos_token`, …), as chat templates print them. */
   readonly special: Readonly<Record<string, string>>;
-  /** By default without added special tokens. */
+  /** Adds no special tokens by default. */
   encode(text: string, options?: EncodeOptions): readonly number[] | Promise<readonly number[]>;
   /**
-   * By default with special tokens. An id without a token gives no text. Bytes that do not form a character give
+   * Includes special tokens by default. An id without a token gives no text. Bytes that do not form a character give
    * U+FFFD.
    */
   decode(ids: Iterable<number>, options?: DecodeOptions): string;

@@ -96,7 +96,7 @@ function requireWidth(part: string, what: string, found: number, asked: number):
 }
 
 /**
- * How a model is shown the part of an image that stays: as channels after those of each latent (FLUX.1 Fill; the tiny model), or as further tokens.
+ * How a model is shown the part of an image that stays: as channels after those of each latent (FLUX.1 Fill and the tiny model), or as further tokens.
  * Raises CheckpointError for a model of other latents than the codec's.
  */
 export function shownAs(

@@ -120,8 +120,8 @@ interface Trick {
   /** Its effect, as the end of a sentence. */
   readonly what: string;
   /**
-   * What a judge must not do: reward it, though it may count as damage, which shows best on an answer that is worth nothing. Or react to it
-   * at all, which shows best on an answer that is neither good nor bad.
+   * The mistake that a judge must not make. `not_pay`: it must not reward the trick, but may count it as damage. This shows best on a
+   * worthless answer. `not_move`: it must not react to the trick at all. This shows best on an answer that is neither good nor bad.
    */
   readonly must: 'not_pay' | 'not_move';
   /** The part that it changes: the image, the answer in words, or the words of the request. */

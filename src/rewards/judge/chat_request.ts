@@ -7,7 +7,7 @@ import { sha256 } from '../../core/images/image.js';
 import type { JudgeMessage, JudgeQuery } from './judge.js';
 import { keptFields, vllmForm, type RequestForm } from './dialect.js';
 
-/** Sampling of a first request in addition to its temperature. Sent in full, because vLLM fills gaps from the checkpoint's own defaults. */
+/** Sampling of a first request, in addition to its temperature. All of it is sent, because vLLM fills gaps from the checkpoint's own defaults. */
 const ALL_TOKENS = -1;
 const repetitionPenalty = 1;
 const firstSeed = 42;

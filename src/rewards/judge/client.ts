@@ -82,8 +82,8 @@ export class JudgeClient implements Judge {
   readonly #alias: ModelAlias;
   readonly #shown: number;
   /**
-   * Questions in preparation or in flight. Twice the number of slots, so that a free slot waits for no hashing or encoding. Not more: encoding the
-   * images of all questions at once would delay the first one.
+   * Questions in preparation or in flight. Twice the number of slots, so that a free slot waits for no hashing or encoding. A larger number
+   * would delay the first question, because the images of all of them would be encoded at once.
    */
   readonly #ahead: LimitFunction;
   /** Requests in flight. */
@@ -168,7 +168,7 @@ export class JudgeClient implements Judge {
     if (stored !== undefined && (stored.problem === null || !askAgain)) return stored;
     const { calls } = this.#store;
     if (calls?.begin() === false) {
-      // Not the judge's answer, so it is not stored.
+      // This is not the judge's answer, so it is not stored.
       const detail = 'not asked: the limit of requests is reached';
       const nothing = { text: '', scores: [], attempts: 0, latencyMs: 0 };
       return { key, requestHash, model: this.model, problem: 'aborted', detail, ...nothing };

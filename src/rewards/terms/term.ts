@@ -75,7 +75,7 @@ export interface TermServices {
 /** A reward with open resources: workers, sessions. Its outcomes' parts are named `<term>/<part>`. */
 export interface Term extends Reward {
   /**
-   * Waits until the term's own server can be asked. Absent if it has none, or has already waited. Callers that mean to ask call it before
+   * Waits until the term's own server answers. Absent if it has none, or has already waited. Callers that send requests call it before
    * anything is scored. Raises the EndpointErrors of `waitUntilReady`.
    */
   readonly untilReady?: (options: WaitOptions) => Promise<void>;

@@ -145,8 +145,8 @@ export class ImagesClient {
 
   /**
    * Sends a request. If a server refuses without a reason, tries a harmless prompt. If that succeeds, the server has
-   * refused the first prompt. Otherwise it rejects the settings, for example because an account is used up, which says
-   * nothing about the prompt.
+   * refused the first prompt. Otherwise it rejects the settings, for example because an account is used up, and the
+   * prompt is not at fault.
    */
   async #explained(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
     const tried = await this.#attempt(member, asked, attempt);

@@ -40,8 +40,7 @@ export class QwenTextEncoder implements PromptEncoder {
 
   /**
    * `folder` is a Qwen2.5-VL with its tokenizer, or the `text_encoder` of a Qwen-Image pipeline, whose tokenizer is in
-   * the folder beside it. Weights are
-   * read on first use and stored as `held`. Raises CheckpointError for another model.
+   * the folder beside it. Weights are read on first use and stored as `held`. Raises CheckpointError for another model.
    */
   constructor(folder: string, options: ModelFileOptions = {}, held: HeldDtype = 'float32') {
     const { model_type: type } = readConfig<{ readonly model_type?: unknown }>(folder);

@@ -59,7 +59,7 @@ function groupsOf(episodes: readonly RecordedEpisode[]): RecordedEpisode[][] {
   return [...groups.values()];
 }
 
-/** An episode's prompt, derived from its place or its key. Or the reason why it differs from the recorded one. */
+/** An episode's prompt, derived from its place or its key, or the reason why it differs from the recorded prompt. */
 async function findPrompt(
   file: EpisodeFile,
   episode: RecordedEpisode,

@@ -73,7 +73,7 @@ export class ExamWatch {
 
   async #ask(answers: readonly SampledAnswer[], asked: number): Promise<(number | null)[]> {
     const id = `${this.options.asker}-${asked}`;
-    // Not of any iteration, see iterationOfKey. The process and the count make every question different.
+    // These keys belong to no iteration. See `iterationOfKey`. The process and the count make every question different.
     const items = answers.map((answer, i) =>
       judgeItem(`exam/again-${id}-${i + 1}`, answer, slightlyChanged(answer.made, ['again', answer.name, id])),
     );

@@ -53,8 +53,8 @@ export interface ScorerServices {
 
 /**
  * Creates the reward's terms and connects to their judges, on every rank. A reward without judges waits for none.
- * `sources` is that of `Task`. Raises EndpointError if a judge stays away, ConfigError
- * if this machine cannot create a term, and WaitInterrupted if the run is asked to stop meanwhile.
+ * `sources` is that of `Task`. Raises EndpointError if a judge stays away, ConfigError if this machine
+ * cannot create a term, and WaitInterrupted if the run is asked to stop meanwhile.
  */
 export async function openScorer(
   settings: ScoredRun,

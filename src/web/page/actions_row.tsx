@@ -1,4 +1,4 @@
-/** Buttons for the actions of a run or a sweep; each asks for confirmation and shows the equivalent command. */
+/** Buttons for the actions of a run or a sweep. Each button asks for confirmation and shows the equivalent command. */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { SERIES_COLORS } from '../panels.js';

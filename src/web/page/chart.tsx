@@ -20,7 +20,7 @@ const media = ['(prefers-color-scheme: dark)', 'print'].map((query) => matchMedi
 /** A range of iterations, both ends included. */
 export type Span = readonly [from: number, to: number];
 
-/** The iterations to show; null for all. */
+/** The iterations to show. Null for all. */
 export type Range = readonly [from: number, to: number] | null;
 
 export function Chart({
@@ -146,7 +146,7 @@ function colorVariable(at: number): string {
 /** One series of uPlot. */
 interface Column {
   readonly line: Line;
-  /** `pale` are the raw values of a smoothed column; `edge` is one edge of a band. */
+  /** `pale` are the raw values of a smoothed column. `edge` is one edge of a band. */
   readonly kind: 'strong' | 'pale' | 'edge';
   readonly numbers: readonly number[];
 }
@@ -181,7 +181,7 @@ interface Place {
   readonly powers: boolean;
   readonly select: (range: Range) => void;
   readonly alarms: () => readonly Span[];
-  /** Called with the index of the iteration under the cursor; null if there is none. */
+  /** Called with the index of the iteration under the cursor. Null if there is none. */
   readonly show: (at: number | null) => void;
 }
 

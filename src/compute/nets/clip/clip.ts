@@ -157,7 +157,7 @@ export function embedImages(
 export function endRows(ids: Value, end: number): Value {
   const { graph } = ids;
   const [batch, length] = ids.shape as [number, number];
-  // Numbers that are least at the end. The first of equal ones counts.
+  // These numbers are smallest at the end token. Of equal numbers, the first one counts.
   const apart =
     end === LEGACY_END
       ? neg(cast(ids, 'float32'))

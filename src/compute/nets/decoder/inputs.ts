@@ -12,8 +12,8 @@ export interface BatchShape {
   readonly answerColumns: number;
   /**
    * The number of rows of whole sequences if only tokens have rows. Absent: one for each column, including padding.
-   * There is at least one more of each than tokens in any batch, and at least one more column than tokens in any
-   * sequence.
+   * Any batch has fewer tokens of prompts and of answers than these rows, and any sequence has fewer tokens than
+   * columns.
    */
   readonly tokenRows?: TokenRows;
   /** The images of each prompt. Required by a decoder with a vision encoder, absent for others. */

@@ -1,6 +1,6 @@
 /**
  * The IP-Adapter of joint blocks: image tokens attend to tokens of a style image with separate keys and values, in
- * addition to the attention to text and image. Queries are the image's after their norm, without rotation; the result
+ * addition to the attention to text and image. Queries are the image's after their norm, without rotation. The result
  * is added after the block, without a gate.
  */
 import { add, concat, gelu, mul, reshape, rmsNormalization, slice } from '../../graph/build.js';
@@ -86,7 +86,7 @@ export interface BlockContext extends Layers {
   readonly sizes: HeadSizes;
   readonly feedForward: FeedForwardForm;
   readonly textTokens: number;
-  /** Mask of the scores over the whole sequence, [B, 1, 1, S]; null for none. */
+  /** Mask of the scores over the whole sequence, [B, 1, 1, S]. Null for none. */
   readonly mask: Value | null;
   readonly image: StreamHeads;
   readonly text: StreamHeads;
@@ -104,7 +104,7 @@ export interface BlockContext extends Layers {
   readonly prompt: ImagePrompt | null;
 }
 
-/** Tokens of both streams, [B, N, W] and [B, T, W]; text is null if no later layer reads it. */
+/** Tokens of both streams, [B, N, W] and [B, T, W]. Text is null if no later layer reads it. */
 export interface Streams {
   readonly image: Value;
   readonly text: Value | null;
@@ -225,7 +225,7 @@ function attendItself(net: BlockContext, block: string, image: Value, shift: Mod
   return net.image.join(mixed, 0);
 }
 
-/** x + gate out(attended), and the same for its `added` attention; then x + gate feed-forward(norm(x)). */
+/** x + gate out(attended), and the same for its `added` attention. Then x + gate feed-forward(norm(x)). */
 function leave(
   net: BlockContext,
   block: string,

@@ -15,9 +15,9 @@ const LONGEST_PERIOD = 10_000;
 export interface Conditions {
   /** [B], in [0, 1]. */
   readonly sigma: Value;
-  /** [B]; null: none. */
+  /** [B]. Null: none. */
   readonly guidance: Value | null;
-  /** [B, pooled_projection_dim]; null: none. */
+  /** [B, pooled_projection_dim]. Null: none. */
   readonly pooled: Value | null;
 }
 
@@ -59,9 +59,9 @@ const EPS = 1e-6;
 
 /** The conditioning that modulates the tokens of a stream. */
 export interface StreamConditioning {
-  /** [B, W], a row for each sample; with `clean` [B + 1, W]. */
+  /** [B, W], a row for each sample. With `clean`: [B + 1, W]. */
   readonly rows: Value;
-  /** In every sample, the first of the stream's tokens with the last row; null: all tokens have their sample's row. */
+  /** In every sample, the first of the stream's tokens with the last row. Null: all tokens have their sample's row. */
   readonly clean: number | null;
 }
 
@@ -69,7 +69,7 @@ export interface StreamConditioning {
 export interface Modulation {
   /** [B, 1, W], for the tokens before `clean.from`. */
   readonly own: Value;
-  /** The vector [W] for the tokens from `from` on; null without such tokens. */
+  /** The vector [W] for the tokens from `from` on. Null without such tokens. */
   readonly clean: { readonly vector: Value; readonly from: number } | null;
 }
 

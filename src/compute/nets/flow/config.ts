@@ -31,8 +31,8 @@ interface Sizes {
    */
   readonly prediction: 'velocity' | 'sample';
   /**
-   * The share of training images without words and style; null if unknown. diffusers has no such field. At 0, guidance
-   * had no measurable effect.
+   * The share of training images without words and style. Null if unknown. The files of diffusers have no such field.
+   * At 0, guidance had no measurable effect.
    */
   readonly condition_dropout: number | null;
 }
@@ -40,8 +40,8 @@ interface Sizes {
 /** Positions by rotation of queries and keys. */
 interface Turned {
   /**
-   * Elements of a head that turn with each axis of a position; their sum is attention_head_dim. Three axes, and four in
-   * FLUX.2.
+   * Elements of a head that turn with each axis of a position. Their sum is attention_head_dim. There are three axes, and
+   * four in FLUX.2.
    */
   readonly axes_dims_rope: readonly number[];
 }
@@ -49,7 +49,7 @@ interface Turned {
 /** FLUX (Black Forest Labs, 2024). */
 export interface FluxConfig extends Sizes, Turned {
   readonly architecture: 'flux';
-  /** Blocks after the joint ones, in which text and image share weights; may be 0. */
+  /** Blocks after the joint ones, in which text and image share weights. May be 0. */
   readonly num_single_layers: number;
   /** Width of the text's summary. 0 means no summary and no layer for it, which diffusers does not support. */
   readonly pooled_projection_dim: number;
@@ -64,7 +64,7 @@ export interface FluxConfig extends Sizes, Turned {
  */
 export interface Flux2Config extends Sizes, Turned {
   readonly architecture: 'flux2';
-  /** Blocks after the joint ones, in which text and image share weights; may be 0. */
+  /** Blocks after the joint ones, in which text and image share weights. May be 0. */
   readonly num_single_layers: number;
   /** Width of the feed-forward layers, divided by the width of the streams. */
   readonly mlp_ratio: number;
@@ -90,7 +90,7 @@ export interface QwenImageConfig extends Sizes, Turned {
 export interface Sd3Config extends Sizes {
   readonly architecture: 'sd3';
   /**
-   * Side of the patch of one input or output token. In files, in_channels is the number of a latent's channels; here it
+   * Side of the patch of one input or output token. In files, in_channels is the number of a latent's channels. Here it
    * is the width of a token.
    */
   readonly patch_size: number;
@@ -99,7 +99,7 @@ export interface Sd3Config extends Sizes {
   readonly pos_embed_max_size: number;
   /** Side of the latents in training, which diffusers needs to initialize a table of positions. */
   readonly sample_size: number;
-  /** The norm of queries and keys; null: none. */
+  /** The norm of queries and keys. Null: none. */
   readonly qk_norm: 'rms_norm' | null;
   /** Blocks with a second attention of the image to itself. */
   readonly dual_attention_layers: readonly number[];
@@ -176,7 +176,7 @@ export function velocityWidth(config: FlowTransformerConfig): number {
   return 'patch_size' in config ? config.patch_size ** 2 * config.out_channels : config.out_channels;
 }
 
-/** Width of the text's summary; 0 for none. */
+/** Width of the text's summary. 0 for none. */
 export function pooledWidth(config: FlowTransformerConfig): number {
   return 'pooled_projection_dim' in config ? config.pooled_projection_dim : 0;
 }

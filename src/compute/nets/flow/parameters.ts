@@ -281,7 +281,7 @@ export function flowAdapter(config: FlowTransformerConfig, lora: LoraSettings, w
 /**
  * Random weights: matrices 1/sqrt(fan-in), biases 0. Modulations and the last layer are zero (Peebles and Xie, adaLN-Zero, 2023), so that every block
  * begins as the identity. The IP-Adapter's values are zero too, so that it begins without effect: keys and image tokens get gradients once the values
- * have moved. Each parameter has a stream of its own, so that adding one changes no other. `wanted` says which parameters to make; default: all.
+ * have moved. Each parameter has a stream of its own, so that adding one changes no other. `wanted` selects the parameters. Default: all.
  */
 export function initFlowTransformer(
   config: FlowTransformerConfig,

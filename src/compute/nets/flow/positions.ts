@@ -16,9 +16,9 @@ export interface ImageGrid {
 /** An image of rows x columns tokens, next to the given number of text tokens. */
 export interface FlowGrid extends ImageGrid {
   readonly textTokens: number;
-  /** Whether a second image of the same size follows; absent means none. */
+  /** Whether a second image of the same size follows. Absent means none. */
   readonly hasSecond?: boolean;
-  /** Images after the second, each with its own size; absent means none. */
+  /** Images after the second, each with its own size. Absent means none. */
   readonly further?: readonly ImageGrid[];
 }
 
@@ -54,7 +54,7 @@ const placesOf: Readonly<Record<RotaryConfig['architecture'], Places>> = {
     text: (token) => [0, 0, 0, token],
     image: (frame, row, column) => [FRAME_DISTANCE * frame, row, column, 0],
   },
-  // Images are placed around the origin; text continues along the diagonal after the furthest lower or right edge.
+  // Images are placed around the origin. Text continues along the diagonal after the furthest lower or right edge.
   qwen_image: {
     text: (token, images) => {
       const place = Math.max(...images.map(({ rows, columns }) => Math.max(half(rows), half(columns)))) + token;

@@ -61,19 +61,19 @@ export interface FlowShape extends FlowGrid {
 export interface FlowInputs {
   /** [B, N, in_channels]: packed noisy latents with the joined latents, row by row of the image. */
   readonly hidden: Value;
-  /** [B, M, in_channels]: the latents of the second image and those after it; null if the shape has none. */
+  /** [B, M, in_channels]: the latents of the second image and of all images after it. Null if the shape has none. */
   readonly second: Value | null;
   /** [B, T, joint_attention_dim] */
   readonly text: Value;
-  /** [B, T]: 0 on tokens, a large negative number on padding; null if the shape has none. */
+  /** [B, T]: 0 on tokens, a large negative number on padding. Null if the shape has none. */
   readonly textPadding: Value | null;
-  /** [B, pooled_projection_dim]; null if the config has none. */
+  /** [B, pooled_projection_dim]. Null if the config has none. */
   readonly pooled: Value | null;
   /** [B]: the noise level in [0, 1]. */
   readonly sigma: Value;
-  /** [B]; null if the config has none. */
+  /** [B]. Null if the config has none. */
   readonly guidance: Value | null;
-  /** [B, image_embed_dim]: features of the style image; null: the graph is without the IP-Adapter. */
+  /** [B, image_embed_dim]: features of the style image. Null: the graph has no IP-Adapter. */
   readonly imageFeatures: Value | null;
 }
 
@@ -97,7 +97,7 @@ export function flowInputs(graph: Graph, config: FlowTransformerConfig, shape: F
   };
 }
 
-/** The shape of each input; null for inputs that the config does not have. */
+/** The shape of each input. Null for inputs that the config does not have. */
 function shapesOf(
   config: FlowTransformerConfig,
   shape: FlowShape,
@@ -116,7 +116,7 @@ function shapesOf(
   };
 }
 
-/** Raises GraphError if the inputs do not match the config; an IP-Adapter's may be left out. */
+/** Raises GraphError if the inputs do not match the config. Inputs of an IP-Adapter may be left out. */
 function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: FlowInputs): void {
   const references = imagesOf(shape).length - 1;
   if (references > 1 && !takesSeveral(config)) {
@@ -137,7 +137,7 @@ function checkInputs(config: FlowTransformerConfig, shape: FlowShape, inputs: Fl
 }
 
 /**
- * The velocity [B, N, velocityWidth] that `config` predicts. `adapter` is a LoRA adapter over its linear layers; `wrap`
+ * The velocity [B, N, velocityWidth] that `config` predicts. `adapter` is a LoRA adapter over its linear layers. `wrap`
  * builds each block, of all of its tokens [B, S, W]. Raises GraphError for a config or inputs whose sizes do not fit
  * together.
  */

@@ -47,7 +47,7 @@ export function flowLabels<P extends ImagePrompt, S extends { readonly length: n
         const shown = isBare ? { ...prompt, flow: unconditional(prompt.flow) } : prompt;
         return labelled(task, shown, random.uniform(), random);
       },
-      // At evenly spaced noise levels, always the same; neighbors in the set get very different levels.
+      // Noise levels are evenly spaced and always the same. Neighbors in the set get very different levels.
       heldOutAt: async (source, i, count) => {
         const random = new RandomStream('held-out noise', i);
         const level = ((i * GOLDEN) % 1) * (1 - 1 / count) + 0.5 / count;

@@ -11,7 +11,7 @@ import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { EngineSettings, ModelReference } from '../../../config/schema/model.js';
 
 /**
- * Converts between images and latents; latents are the pixels if no autoencoder is named. Raises CheckpointError when the autoencoder cannot be
+ * Converts between images and latents. Latents are the pixels if no autoencoder is named. Raises CheckpointError when the autoencoder cannot be
  * read.
  */
 export function openCodec(vae: ModelReference | null, engine: EngineSettings, resolveRun: RunResolver): ImageCodec {

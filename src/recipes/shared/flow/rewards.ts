@@ -44,7 +44,7 @@ export function mismatchAlarmOf({ clip_range }: { readonly clip_range: number | 
   return (clip_range ?? CLIP_RANGE) / 10;
 }
 
-/** How answers are sampled in training; `noised` for a loss on the forward process. */
+/** How answers are sampled in training. `noised` is for a loss on the forward process. */
 export function sampledIn(settings: SamplingSettings, noised: NoisedImages | null = null): FlowSampling {
   const { sampled } = samplingsOf(settings);
   return noised === null ? sampled : { ...sampled, noised: { levels: noised.levels } };

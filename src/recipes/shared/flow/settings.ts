@@ -22,7 +22,7 @@ import type { FlowPolicySettings } from './rules.js';
 /** Pixels on a side of an image for each latent on a side, of common autoencoders. */
 export const ASSUMED_REDUCTION = 8;
 
-/** The shape of a transformer with random weights; `reduction` is the number of pixels per latent along a side. */
+/** The shape of a transformer with random weights. `reduction` is the number of pixels per latent along a side. */
 export function freshFlowShape(
   init: z.output<z.ZodObject<typeof flowInitFields>>,
   {

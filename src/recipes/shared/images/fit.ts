@@ -7,13 +7,13 @@ import { smartSize } from '../../../models/images/processor.js';
 export interface Fit {
   /** Both sides are multiples of this, in pixels. */
   readonly side: number;
-  /** Most pixels. Null keeps every image's size. */
+  /** Maximum number of pixels. Null keeps every image's size. */
   readonly most: number | null;
   /** The setting that is `most`, for messages. */
   readonly key: string;
 }
 
-/** An image whose sides are multiples of `side`, with at most `most` pixels. Scales it if `most` is not null. Else raises DataError. */
+/** An image whose sides are multiples of `side`, with at most `most` pixels. Scales it if `most` is not null, and otherwise raises DataError. */
 export function fittedTo(image: RgbImage, { side, most, key }: Fit, path: string, where: string): RgbImage {
   const { width, height } = image;
   const fits = width % side === 0 && height % side === 0;

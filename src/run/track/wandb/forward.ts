@@ -456,7 +456,7 @@ function outputLine({ time, level, text }: OutputLine, redact: Redact): string {
   return `${prefix}${dated}${redact(`${level === 'warn' ? 'warning: ' : ''}${text}`)}`.slice(0, MAX_OUTPUT_LINE);
 }
 
-/** The file with where, when and with which program the run was made. */
+/** The file that records the machine, the time and the program of the run. */
 export function metadataFile(record: RunRecord, code: CodeRevision | null, redact: Redact): MediaFile {
   const { created_at, attempts } = record;
   const last = attempts.at(-1);

@@ -7,7 +7,7 @@ import { velocityWidth, type FlowTransformerConfig } from '../../../compute/nets
 
 /** The model's inputs besides the noisy latents. */
 export interface FlowCondition {
-  /** Height and width of the latents in tokens; tokens are stored row by row. */
+  /** Height and width of the latents in tokens. Tokens are stored row by row. */
   readonly rows: number;
   readonly columns: number;
   /** [T, width of the text encoder] */
@@ -79,7 +79,7 @@ export interface FlowAnswer extends Answer {
 export type FlowGroup = Group<FlowRequest, FlowAnswer>;
 
 /**
- * Side of the square of latents with this many channels that one of the model's tokens represents; not a whole number if the model was made for other
+ * Side of the square of latents with this many channels that one of the model's tokens represents. It is not an integer if the model was made for other
  * latents.
  */
 export function patchOf(config: FlowTransformerConfig, { channels }: Pick<Planes, 'channels'>): number {

@@ -98,8 +98,8 @@ export class FlowEditor {
   }
 
   /**
-   * Latents of the edited images. Raises CheckpointError when states do not have the width of the model's text; RunError as `FlowSampler.sample`
-   * does.
+   * Latents of the edited images. Raises CheckpointError when states do not have the width of the model's text, and the RunErrors of
+   * `FlowSampler.sample`.
    */
   async draw(edits: readonly Edit[]): Promise<Planes[]> {
     const { type, steps, guidance } = this.options;

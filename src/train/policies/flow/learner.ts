@@ -128,7 +128,7 @@ export class FlowLearner {
     return { loss: sum, statistics: this.#sorted(trainGroups, all, rows, told, null), klClamped: 0 };
   }
 
-  /** The gradients since the last call; see `Backward.gradients`. */
+  /** The gradients since the last call. See `Backward.gradients`. */
   gradients(): Promise<Map<string, Float32Array>> {
     return this.#backward.gradients();
   }
@@ -282,7 +282,7 @@ function filled<T>(part: readonly T[], size: number): T[] {
   return Array.from({ length: size }, (_, b) => part[b] ?? part[0]);
 }
 
-/** The loss's inputs for each row; rows that fill up a micro-batch have weight zero. */
+/** The loss's inputs for each row. Rows that fill up a micro-batch have weight zero. */
 function lossFeeds(part: readonly ActionRow[], { batch }: FlowShape, loss: LossSpec): Record<string, TensorData> {
   const placed = part.map(({ target, at }, row) => {
     if (target === null) throw new InternalError('an action without a target');
@@ -335,7 +335,7 @@ async function carried<T>(
   return arrived;
 }
 
-/** The Gaussians of a micro-batch's actions; see `Gaussian`. */
+/** The Gaussians of a micro-batch's actions. See `Gaussian`. */
 export interface FlowActions {
   /** [B] averaged over the elements. */
   readonly logProbs: Value;
@@ -348,7 +348,7 @@ export interface FlowActions {
   readonly counted: Value | null;
 }
 
-/** Of the model's inputs `x` and its velocities `v`, [B, N, C] both. Declares the inputs that the actions are fed in; `counts` for weighted elements. */
+/** Gaussians for the model's inputs `x` and its velocities `v`, both [B, N, C]. Declares the actions' inputs. `counts`: elements have weights. */
 export function flowActions(x: Value, v: Value, counts: boolean): FlowActions {
   const { graph } = v;
   const [batch] = v.shape;
@@ -365,7 +365,7 @@ export function flowActions(x: Value, v: Value, counts: boolean): FlowActions {
   return { logProbs: sub(offset, mul(precision, error)), means, drawn, precision, counted };
 }
 
-/** The scalar loss, and what is reported of each action beside it; `sigma` [B] are the actions' noise levels. Declares the loss's inputs. */
+/** The scalar loss, and the values reported for each action. `sigma` [B] contains the actions' noise levels. Declares the loss's inputs. */
 export function flowObjective(
   { logProbs, means, drawn, precision, counted }: FlowActions,
   loss: LossSpec,

@@ -149,8 +149,8 @@ function checkAdapters(folder: string): void {
 }
 
 /**
- * Loads a model's folder for training; `held` in float16, matrices that stay frozen are `HalfTensor`s. Raises as `openFlowModel` and `requireTrained` do.
- * ConfigError for LoRA that matches no layer.
+ * Loads a model's folder for training. If `held` is float16, frozen matrices are `HalfTensor`s. Raises the errors of `openFlowModel` and
+ * `requireTrained`, and ConfigError for LoRA that matches no layer.
  */
 export function loadFlow(folder: string, training: FlowTraining, held: HeldDtype = 'float32'): FlowModel {
   const { trains, lora, imagePrompt, seed } = training;
@@ -242,8 +242,8 @@ export function requireDropout(dropout: number | null, section: keyof typeof GUI
 }
 
 /**
- * Checks what `openFlowModel` would open for a frozen model, and whether it can answer under a guidance, without reading weights. Raises the same errors; skips what
- * still has to come from the Hub.
+ * Checks what `openFlowModel` would open for a frozen model, and whether it can answer under a guidance, without reading weights. Raises the same errors. Skips
+ * models that still have to be downloaded from the Hub.
  */
 export function checkFrozenFlow(folder: string, guidance: number | null): void {
   if (lacksHubBase(folder)) return;
@@ -252,8 +252,8 @@ export function checkFrozenFlow(folder: string, guidance: number | null): void {
 }
 
 /**
- * Checks what `loadFlow` would load, and whether it can answer under a guidance, without reading weights. Raises the same errors; skips what still
- * has to come from the Hub.
+ * Checks what `loadFlow` would load, and whether it can answer under a guidance, without reading weights. Raises the same errors. Skips models
+ * that still have to be downloaded from the Hub.
  */
 export function checkFlowModel(
   folder: string,

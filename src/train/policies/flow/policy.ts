@@ -97,7 +97,7 @@ export class FlowPolicy
     return Float64Array.from(must(now.divergence, 'the divergence that learning computed'));
   }
 
-  /** All weights, so that a checkpoint is a model by itself; or only what is trained, with the name of the base. */
+  /** All weights, so that a checkpoint is a model by itself, or only the trained ones with the name of the base. */
   async files(): Promise<CheckpointFiles> {
     const { config, weights, over } = this.model;
     if (over !== null) return { [ADAPTER_CONFIG_FILE]: describe(over), ...this.trained.files() };

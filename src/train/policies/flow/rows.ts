@@ -1,4 +1,4 @@
-/** Rows of a micro-batch: one noisy image each, with its conditioning; and guidance of their velocities. */
+/** Rows of a micro-batch: one noisy image each, with its conditioning. Also applies guidance to their velocities. */
 import { InternalError } from '../../../core/errors.js';
 import type { TensorData } from '../../../compute/onnx/tensors.js';
 import {

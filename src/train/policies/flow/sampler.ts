@@ -174,7 +174,7 @@ function blended(drawn: Float32Array, { shown, painted }: KeptImage, noise: Floa
   return drawn.map((one, i) => (painted[i] === 1 ? one : (1 - level) * shown[i] + level * noise[i]));
 }
 
-/** Averaged over the elements; over the painted ones only, if a part is kept. */
+/** Averaged over the elements, or over the painted ones only if a part is kept. */
 export function logDensity(
   drawn: Float32Array,
   x: Float32Array,

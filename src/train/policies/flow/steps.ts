@@ -10,7 +10,7 @@ import { noisySteps } from '../../../config/schema/training.js';
  *
  *   log p = offset - precision mean((x' - ofX x - ofVelocity v)^2)
  *
- * as flow-GRPO takes it (Liu et al., 2025, arXiv 2505.05470; yifan123/flow_grpo). For a standard deviation s, precision is 1 / (2 s^2) and
+ * as flow-GRPO takes it (Liu et al., 2025, arXiv 2505.05470, yifan123/flow_grpo). For a standard deviation s, precision is 1 / (2 s^2) and
  * offset -log s - log(2 pi) / 2.
  */
 export interface Gaussian {

@@ -156,7 +156,7 @@ export function initSeeingPolicy<P extends TokenPrompt>(
   const config = {
     ...rest,
     head_dim,
-    // Qwen's decoders have a bias here, although their config.json does not say so.
+    // Qwen's decoders have a bias here, although their config.json does not set it.
     attention_bias: true,
     vocab_size: format.size,
     vision,
