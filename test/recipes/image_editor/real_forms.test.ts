@@ -236,6 +236,8 @@ describe('Qwen-Image-Edit-2511 as the policy of image_editor', () => {
     const lora = "{ policy+: { lora+: { targets: ['attn.to_q', 'attn.add_k_proj', 'img_mlp.net.2'] } } }";
     const settings = await settingsOf('qwen_image_edit', dir, lora);
     const task = await taskOf(settings);
+    // The judge has to accept these images and the edited one.
+    expect(task.sources).toBe(3);
     const prompt = await task.prompt(0);
     const { text, textTokens = 0, without, kept, further = [] } = prompt.flow;
     expect(worst(text.subarray(0, 16 * textTokens), expected('states'))).toBeLessThan(1e-5);
