@@ -99,7 +99,8 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
 
   /** Raises DataError for images that cannot be read or edited, and for an instruction that the model cannot read. */
   async promptAt(source: VisionEditSource, index: number): Promise<EditorPrompt> {
-    const key = `${source.name} ${index}`;
+    // By its place in the settings: two datasets may share a list and differ in the folder of their images.
+    const key = `${this.parts.data.sources.indexOf(source)} ${index}`;
     const kept = this.parts.data.validation.includes(source) ? this.#kept.heldOut : this.#kept.train;
     const known = kept.get(key);
     if (known !== undefined) return known;

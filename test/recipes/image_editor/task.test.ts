@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { validate } from '../../../src/config/validate.js';
@@ -73,6 +73,22 @@ describe('the task of image_editor', () => {
     const words = (text: string | null): number => text!.split(' ').length;
     expect(flow.textTokens).toBe(16 + 2 + words(instruction) + words(response) + 1);
     expect(await task.prompt(2)).toBe(prompt);
+  });
+
+  it('keeps the prompts of one list over two folders of images apart', async () => {
+    const rows = join(dir, 'twice.jsonl');
+    writeFileSync(rows, JSON.stringify({ source: 'one.png', instruction: 'x', response: 'y', target: 'one.png' }));
+    const train = [1, 2].map((color) => {
+      const media = join(dir, `media${color}`);
+      mkdirSync(media, { recursive: true });
+      writeFileSync(join(media, 'one.png'), plain(8, 8, [color, 0, 0]));
+      return { path: rows, media };
+    });
+    const task = await open({}, { ...base.data, train });
+    for (const source of [0, 1]) {
+      const prompt = await task.prompt({ source, index: 0 });
+      expect(prompt.source.data[0]).toBe(source + 1);
+    }
   });
 
   it('draws from its records what was judged', async () => {
