@@ -4,6 +4,9 @@ local data_dir = std.extVar('APP__DATA_DIR');
 local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }];
 
 {
+  // The overlays of edit_response name it, and a hidden field stays hidden.
+  environment:: {},
+
   run_name: std.extVar('APP__RUN_NAME'),
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
   task: 'image_editor',

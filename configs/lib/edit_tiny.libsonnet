@@ -18,8 +18,14 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   then { learning_rate: 2e-3, per_device_batch_size: 32 }
   else { learning_rate: 1e-4, per_device_batch_size: 64 },
   algorithm+: if supervised then {} else { kl_coeff: 1e-3 },
-  rollout+: { episodes_per_iteration: 256, generations_per_sample: 8, max_response_tokens: 12, threads: 1, packed_weights: 'none' },
-  policy+: {
+  rollout+: if !writes then {} else {
+    episodes_per_iteration: 256,
+    generations_per_sample: 8,
+    max_response_tokens: 12,
+    threads: 1,
+    packed_weights: 'none',
+  },
+  policy+: if !writes then {} else {
     model: if supervised then null else { run: 'edit_start', config: 'edit_start.jsonnet' },
     init: if supervised then {
       hidden_size: 96,
@@ -53,7 +59,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
     pictures_at_once: 64,
     engine: { provider: 'cpu' },
   },
-  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge', also_compute: ['word_overlap'] },
+  reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' } + (if writes then { also_compute: ['word_overlap'] } else {}),
   validation+: if !writes then {} else { every_n_iterations: 20, prompts: 256 },
   checkpoint+: if !writes then {} else { save_every_n_iterations: 20 },
 }
