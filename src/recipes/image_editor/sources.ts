@@ -3,7 +3,13 @@ import { DataError } from '../../core/errors.js';
 import { imageSize } from '../../core/images/image.js';
 import { mostSources } from '../../compute/nets/flow/config.js';
 import { sourcesOf } from '../../data/image_edits.js';
-import { judgedAlone, requireSources, type SourceLimit, type VisionEditSource } from '../shared/images/edits.js';
+import {
+  judgedAlone,
+  requireSources,
+  rowsUsedOf,
+  type SourceLimit,
+  type VisionEditSource,
+} from '../shared/images/edits.js';
 import type { ImageEditorSettings } from './settings.js';
 import type { EditorParts } from './task.js';
 
@@ -11,21 +17,10 @@ type Checked = Pick<EditorParts, 'data' | 'instructions' | 'codec' | 'config' | 
 
 /** Raises DataError for the first row with too many source images, and for the first image of a size that cannot be edited. */
 export async function checkSources(settings: ImageEditorSettings, parts: Checked): Promise<void> {
-  const rowsUsed = rowsUsedOf(settings, parts.data);
+  const rowsUsed = rowsUsedOf(parts.data, settings.validation.prompts);
   requireSources(rowsUsed, limitOf(settings, parts));
   // Other images are scaled to fit, and scenes of the tiny world are whole tokens.
   if (settings.policy.max_pixels === null && settings.data.tiny === null) await requireSizes(rowsUsed, parts);
-}
-
-/** Number of rows of each source that a run uses, from the first one. Held-out sources have as many as are evaluated. */
-export function rowsUsedOf(
-  { validation: { prompts } }: Pick<ImageEditorSettings, 'validation'>,
-  data: EditorParts['data'],
-): ReadonlyMap<VisionEditSource, number> {
-  return new Map([
-    ...data.train.map((source) => [source, source.length] as const),
-    ...data.validation.map((source) => [source, Math.min(source.length, prompts)] as const),
-  ]);
 }
 
 /** Most source images of a row. */

@@ -15,11 +15,10 @@ import { takesGuidance } from '../../train/policies/flow/rows.js';
 import type { JudgeItem } from '../../rewards/score/types.js';
 import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
 import { asRecorded, recordedLatents, type LabeledImages, type ImagePrompt } from '../shared/flow/answers.js';
-import { maxImages, type VisionEditSource, type ImageFiles } from '../shared/images/edits.js';
+import { maxImages, rowsUsedOf, type VisionEditSource, type ImageFiles } from '../shared/images/edits.js';
 import { fittedTo } from '../shared/images/fit.js';
 import type { Instructions } from './instructions.js';
 import type { ImageEditorSettings } from './settings.js';
-import { rowsUsedOf } from './sources.js';
 
 export interface EditorPrompt extends ImagePrompt {
   readonly source: RgbImage;
@@ -77,7 +76,7 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
   ) {
     const { data } = parts;
     this.validation = data.prompts((source, index) => this.promptAt(source, index));
-    this.sources = maxImages(rowsUsedOf(settings, data));
+    this.sources = maxImages(rowsUsedOf(data, settings.validation.prompts));
   }
 
   get predictsSample(): boolean {

@@ -206,6 +206,17 @@ export function judgedAlone(settings: Parameters<typeof measuredReward>[0]): Sin
   return blind === undefined ? null : { why: `reward '${blind.name}' shows the judge only one`, next: SHOWN_ALL };
 }
 
+/** Number of rows of each source that a run uses, from the first one. Held-out sources have as many as are evaluated. */
+export function rowsUsedOf(
+  { train, validation }: Pick<Datasets<VisionEditSource>, 'train' | 'validation'>,
+  prompts: number,
+): ReadonlyMap<VisionEditSource, number> {
+  return new Map([
+    ...train.map((source) => [source, source.length] as const),
+    ...validation.map((source) => [source, Math.min(source.length, prompts)] as const),
+  ]);
+}
+
 /** Maximum number of source images among the rows that a run uses. 1 without rows. */
 export function maxImages(rowsUsed: ReadonlyMap<VisionEditSource, number>): number {
   let most = 1;
