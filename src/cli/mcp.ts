@@ -131,7 +131,7 @@ export interface Tool {
   readonly input: z.ZodObject;
   /** Whether the tool starts something. All others only read. */
   readonly starts: boolean;
-  /** `args`: the arguments by flag name. Raises what the verb raises. */
+  /** `args`: the arguments by flag name. Raises the errors of the verb. */
   readonly call: (args: Arguments, started: StartedCommands) => Promise<object>;
 }
 

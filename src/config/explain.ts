@@ -24,7 +24,7 @@ export interface Explanation {
   readonly below: readonly string[];
 }
 
-/** Every key that some recipe knows. */
+/** The keys of all recipes. */
 export function explainableKeys(): readonly string[] {
   return [...new Set(allRecipes().flatMap(({ schema }) => [...knownPaths(schema)]))];
 }

@@ -126,7 +126,7 @@ function fileMeant(path: string): string | null {
   return close === null ? null : join(folder, close);
 }
 
-/** Where libjsonnet looks for an import after every other folder. */
+/** Folders that libjsonnet searches for an import after all others. */
 const defaultLibrary = ['/usr/local/share/jsonnet-v0.20.0/', '/usr/share/jsonnet-v0.20.0/'];
 
 /**

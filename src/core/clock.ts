@@ -1,4 +1,4 @@
-/** Time that tests can control: sleeping, deadlines, and work that is cancelled together. */
+/** Time that tests can control: sleeping, deadlines, and work that is canceled together. */
 import { setMaxListeners } from 'node:events';
 
 export interface Clock {

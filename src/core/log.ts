@@ -1,6 +1,6 @@
 /**
  * Files of lines, as bytes: reading, following and appending. A file may still grow, may end in half a line, and may be larger than memory.
- * Callers decode the lines. A line is appended whole or not at all, and opening a file for appending removes what a crash left behind.
+ * Callers decode the lines. A line is appended whole or not at all, and opening a file for appending removes the remains of a crash.
  */
 import {
   type Stats,
@@ -219,7 +219,7 @@ export class LogReader {
   }
 
   /**
-   * The length of the file without what a crash left at its end: half a line, and lines that are not `whole`. After a power failure, a
+   * The length of the file without the remains of a crash at its end: half a line, and lines that are not `whole`. After a power failure, a
    * block of zeros can replace a line.
    */
   wholeLength(whole: (line: string) => boolean): number {
@@ -394,7 +394,7 @@ export interface FollowedFile {
   readonly log: LogReader;
   /** It is a new file, or the first one. */
   readonly replaced: boolean;
-  /** It is the same file, and shorter than what was read. */
+  /** The file is the same, and shorter than the part that was read. */
   readonly shorter: boolean;
 }
 

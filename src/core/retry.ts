@@ -57,7 +57,7 @@ export interface RetryOptions {
   readonly signal: AbortSignal;
   /** The range of the random factor of each pause, [1, 1] by default. */
   readonly jitter?: Jitter;
-  /** Which other errors may be retried, none by default. */
+  /** Recognizes other errors that may be retried. Default: none. */
   readonly transientErrorOf?: (cause: unknown) => TransientError | null;
   /** Progress of the work. The count of retries restarts whenever an attempt gets further. */
   readonly progress?: () => number;

@@ -9,7 +9,7 @@ export class Semaphore {
 
   /**
    * Runs the work when enough slots are free. Work that needs more than all slots gets all of them. The work checks its own abort signal:
-   * waiting here is never cancelled.
+   * waiting here is never canceled.
    */
   async run<T>(work: () => Promise<T>, slots = 1): Promise<T> {
     const taken = Math.min(slots, this.slots);

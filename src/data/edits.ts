@@ -1,5 +1,5 @@
 /**
- * Datasets of edits and of plain images in EARL's lists. A table by file suffix says how an edit is read: as .npz, or as EARL stores it by torch.save, with
+ * Datasets of edits and of plain images in EARL's lists. A table by file suffix determines how an edit is read: as .npz, or as EARL stores it by torch.save, with
  * `instruction`, the codes of `original_image` and `edited_image` [height, width], and in `CoT` texts to reason with, by their names.
  */
 import { extname } from 'node:path';

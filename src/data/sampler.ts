@@ -1,6 +1,6 @@
 /**
  * An endless, seeded order over several datasets. It keeps no state: which sample is the n-th is a pure function of the seed, the
- * sources' sizes and coefficients, and n, so that a resumed run goes on where it stopped without saving anything.
+ * sources' sizes and coefficients, and n, so that a resumed run continues where it stopped without saving anything.
  *
  * One epoch takes `coefficient * length` samples of each source: whole copies for the integer part and a fresh random part for
  * the remainder (so 0.25 samples a quarter, another one each epoch unless `part` is 'once'), all shuffled together.

@@ -134,7 +134,7 @@ export function readIndex(index: string): Readonly<Record<string, string>> {
 }
 
 /**
- * Reads all expected tensors as float32, or matrices as `HalfTensor`s if they are held in float16, all of them or by
+ * Reads all expected tensors as float32, or matrices as `HalfTensor`s if they are stored in float16, all of them or by
  * name. `stored` returns a tensor's name in its file. Raises CheckpointError naming the first tensor that is missing,
  * has another shape, or has a number that is not finite or beyond float16.
  */

@@ -86,7 +86,7 @@ export interface Pipeline {
   readonly form: PipelineForm;
   /** Null for a model without one. */
   readonly states: StatesPart | null;
-  /** Whether it was distilled to few steps without guidance, as `is_distilled` in model_index.json says. */
+  /** Whether it was distilled to few steps without guidance, according to `is_distilled` in model_index.json. */
   readonly isDistilled: boolean;
 }
 
@@ -116,7 +116,7 @@ export function isPipeline(folder: string): boolean {
 }
 
 const entry = z.tuple([z.string().nullable(), z.string().nullable()]);
-/** A setting of a pipeline that is no part. */
+/** A setting of a pipeline that is not a part. */
 const DISTILLED = 'is_distilled';
 const index = z.looseObject({ _class_name: z.string(), [DISTILLED]: z.boolean().optional() });
 

@@ -121,7 +121,7 @@ export function readRecord(paths: RunPaths): RunRecord | null {
   return value as RunRecord;
 }
 
-/** `, written by editrl <version>` if a record says so. */
+/** `, written by editrl <version>` if a record contains the version. */
 function writtenBy(record: Partial<RunRecord>): string {
   const attempts: readonly Partial<RunAttempt>[] = Array.isArray(record.attempts) ? record.attempts : [];
   const version = attempts.at(-1)?.versions?.['editrl'];

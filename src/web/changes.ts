@@ -20,7 +20,7 @@ export function changesOf(paths: RunPaths): HeldOutChanges | null {
   return changes;
 }
 
-/** `place` turns the name of an image in the run's media into what the page finds it by. */
+/** `place` turns the name of an image in the run's media into the page's reference to it. */
 export async function wireChanges(
   changes: HeldOutChanges,
   place: (name: string) => string | null | Promise<string | null>,

@@ -182,6 +182,6 @@ export type ImageServer =
   | {
       readonly kind: 'render_server';
       readonly settings: RenderEditor;
-      /** Width of the hidden states that it gets. Null if the settings do not tell. */
+      /** Width of the hidden states that it gets. Null if the settings do not determine it. */
       readonly width: number | null;
     };

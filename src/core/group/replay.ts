@@ -76,7 +76,7 @@ export class Replay<T extends RemoteExchange> {
   }
 }
 
-/** Does work that waits for another machine, within its time limit. Raises what the work raises, and WaitInterrupted if the run is asked to stop. */
+/** Does work that waits for another machine, within its time limit. Raises the errors of the work, and WaitInterrupted if the run is asked to stop. */
 export async function waitForRemote<R>(
   { stop, maxWaitMs, clock = systemClock }: Pick<ReplayOptions<never>, 'stop' | 'maxWaitMs' | 'clock'>,
   work: (deadline: Deadline) => Promise<R>,

@@ -28,7 +28,7 @@ interface RefusalDetails {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Rejects a whole request: no part of it was done. The message says what was found and what is allowed. */
+/** Rejects a whole request, no part of which was done. The message contains the finding and the allowed values. */
 export class Refusal extends EditrlError {
   readonly code = 'refusal';
   readonly status: number;

@@ -70,7 +70,7 @@ export function exchangeWhole(agent: Dispatcher, url: string, request: HttpReque
     const abort = (): void => {
       const reason = signal?.reason instanceof Error ? signal.reason : new Error('called off');
       cancel?.(reason);
-      // A request that waits for a connection cannot be cancelled yet.
+      // A request that waits for a connection cannot be canceled yet.
       fail(reason);
     };
     const fail = (error: Error): void => {
@@ -113,7 +113,7 @@ function withoutAbort(error: Error): Error {
   return error.name === 'AbortError' ? new Error(error.message) : error;
 }
 
-/** undici accepts iterables, although its types do not say so, and reads the length from the header. */
+/** undici accepts iterables, which its types do not include, and reads the length from the header. */
 function sent({ headers, body }: HttpRequest): {
   readonly headers: Record<string, string>;
   readonly body: string | Buffer | Readable | null;

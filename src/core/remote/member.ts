@@ -1,7 +1,7 @@
 /** Equal servers: the state of each, and how to choose one. */
 import type { Clock } from '../clock.js';
 
-/** The verdict of a finished request about its server. `unsure`: the request itself may be at fault. `nothing`: its caller cancelled it. */
+/** The verdict of a finished request about its server. `unsure`: the request itself may be at fault. `nothing`: its caller canceled it. */
 export type HealthSign = 'works' | 'fails' | 'unsure' | 'nothing';
 
 /** The result of a finished request for its server. */

@@ -274,7 +274,7 @@ export interface AskPolicy extends Backoff {
 }
 
 /**
- * What a reply means for its question. `done`: final. `elsewhere`: another server may do better, or this one later. `busy`: the same, but
+ * The meaning of a reply for its question. `done`: final. `elsewhere`: another server may do better, or this one later. `busy`: the same, but
  * not a failure. `second_best`: taken if no other server, each asked once, has a better one.
  */
 export interface AttemptResult<R> {
@@ -333,7 +333,7 @@ export async function askMembers<M extends Member, R>(
     attempts++;
     const { reply, next, retryAfterMs } = await askOnce(member, asking);
     if (next === 'done') return { reply, attempts };
-    // A request that the end of the time cut short says less than the one before it.
+    // A request that ran out of time explains less than the request before it.
     if (last === null || !within.over) last = reply;
     if (retryAfterMs !== undefined) member.busyFor(Math.min(policy.retryAfterCapMs, retryAfterMs));
     tried.add(member);
@@ -365,7 +365,7 @@ export async function askOnce<M extends Member, R>(
   let ending: RequestEnd = { load: 'nothing', health: 'nothing' };
   try {
     const tried = await ask(member, deadline);
-    // A request that the caller cancelled says nothing about the server. A question that ran out of time does.
+    // A request that the caller canceled does not show the health of the server. A question that ran out of time does.
     const calledOff = tried.next !== 'done' && within.over && within.remainingMs() > 0;
     if (!calledOff) ending = { ...tried.ending, request: within };
     return tried;

@@ -1,7 +1,7 @@
 /**
  * Access to a dataset of the tiny world by a recipe's settings: makes it if it is missing, and resolves the paths that a config uses.
  *
- * A part (images, edits, words, signs, captioned, clips, pictured) is named after what it was made from (options, and for edits the tokenizer whose
+ * A part (images, edits, words, signs, captioned, clips, pictured) is named after its inputs (options, and for edits the tokenizer whose
  * codes they use), built in a temporary folder and renamed to `<root>/<part>-<hash>`. It never changes afterwards, so that no command can change what
  * another one reads. A config names files as `<root>/s/train/…`. Links below the root lead to the parts that were made first.
  */

@@ -4,7 +4,7 @@
  *   <root>/pictured-<hash>/pictured/{train,prompts,validation,truth}.jsonl    {"source", "instruction", "response", "target"}
  *   <root>/pictured-<hash>/pictured/<split>/N_source.png, N_target.png
  *
- * A response says what happens to which thing. `prompts` have neither responses nor edited images.
+ * A response names each changed thing and its change. `prompts` have neither responses nor edited images.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -27,7 +27,7 @@ export interface SlurmStatuses {
 
 /**
  * The statuses of runs, corrected by facts that only Slurm has: the run waits in the queue, its node failed, it was
- * cancelled. Also returns runs that were submitted from `alsoQueuedIn` folders and never began.
+ * canceled. Also returns runs that were submitted from `alsoQueuedIn` folders and never began.
  */
 export async function readStatuses(
   runs: readonly RunPaths[],

@@ -38,8 +38,9 @@ export function checkFlowTransformer(folder: string): FlowTransformerConfig {
 }
 
 /**
- * Without a look at all tensors, a second attention in a block that config.json of Stable Diffusion 3 does not list
- * would be ignored, and biases of FLUX.2, whose config.json has no word for them.
+ * The files of a model. Files of Stable Diffusion 3 and FLUX.2 are checked for unused tensors. A config.json of Stable
+ * Diffusion 3 may not list a second attention that a block has, and a config.json of FLUX.2 cannot list biases. Both
+ * would be ignored without this check.
  */
 function filesOf(folder: string, config: FlowTransformerConfig): TensorFiles {
   const files = tensorFiles(folder);

@@ -63,7 +63,7 @@ export function openTokenizer(model: string): Tokenizer {
     json,
     own,
     special: specialOf(folder, parsed, own, settings),
-    // transformers does not clean up the text of byte-pair tokenizers, whatever their files say.
+    // transformers does not clean up the text of byte-pair tokenizers, whatever their files contain.
     cleanUp: settings.clean_up_tokenization_spaces === true && form.parse(parsed).model?.type !== 'BPE',
     files: { [TOKENIZER_FILE]: json, ...Object.fromEntries(others) },
     where,

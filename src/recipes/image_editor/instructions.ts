@@ -1,4 +1,4 @@
-/** What an editing model is given to read: hidden states of a vision-language model, or the tokens of a text encoder. */
+/** The text input of an editing model: hidden states of a vision-language model, or the tokens of a text encoder. */
 import { CheckpointError, DataError } from '../../core/errors.js';
 import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
@@ -43,7 +43,7 @@ export interface Instructions {
   dispose(): Promise<void>;
 }
 
-/** Opens what reads the instructions. Raises DataError and CheckpointError naming what is missing or does not match. */
+/** Opens the reader of the instructions. Raises DataError and CheckpointError for parts that are missing or do not match. */
 export async function openInstructions(settings: ImageEditorSettings, resolveRun: RunResolver): Promise<Instructions> {
   const { reader, policy } = settings;
   if (reader !== null) return StatesOfReader.open(settings, reader, resolveRun);

@@ -87,7 +87,7 @@ function startingModel(
   return { ...loaded, config };
 }
 
-/** Raises DataError and CheckpointError naming what is missing or does not match. */
+/** Raises DataError and CheckpointError for files that are missing or do not match. */
 async function openEditorTask(
   settings: ImageEditorSettings,
   resolveRun: RunResolver,
@@ -129,7 +129,7 @@ function configOf(
   });
 }
 
-/** A whole pipeline as the text encoder says whether its model was distilled. Raises CheckpointError as `requireGuidable`. */
+/** If the text encoder is a whole pipeline, it records whether its model was distilled. Raises the CheckpointErrors of `requireGuidable`. */
 function requireGuidableIn(folder: string, guidance: number | null): void {
   if (isPipeline(folder)) requireGuidable(readPipeline(folder), guidance, 'rollout.guidance_scale');
 }

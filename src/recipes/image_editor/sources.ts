@@ -23,7 +23,7 @@ export async function checkSources(settings: ImageEditorSettings, parts: Checked
   if (settings.policy.max_pixels === null && settings.data.tiny === null) await requireSizes(rowsUsed, parts);
 }
 
-/** Most source images of a row. */
+/** Maximum number of source images of a row. */
 function limitOf(
   settings: ImageEditorSettings,
   { instructions, config, sourceInput }: Pick<Checked, 'instructions' | 'config' | 'sourceInput'>,
@@ -38,7 +38,7 @@ function limitOf(
   return { most, why: `models of this kind were trained with up to ${most}`, next: 'Remove such rows.' };
 }
 
-/** Most pixels of an image that models edit: attention over more takes memory without limit. */
+/** Maximum number of pixels of an edited image, because attention over more takes memory without limit. */
 const MOST_PIXELS = 2048 ** 2;
 
 /** Raises DataError for the first image whose sides are not whole tokens, or that has too many pixels. Reads the headers of files only. */

@@ -166,8 +166,8 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
   }
 
   /**
-   * Whether guidance starts from a blank instruction, as in diffusers' pipelines. Supervised training then replaces its share of instructions by the
-   * same. A model that this program trained with zeros in their place goes on with zeros.
+   * Whether guidance starts from a blank instruction, as in diffusers' pipelines. Supervised training then replaces its share of instructions by a
+   * blank one, too. A model that this program trained with zeros in their place continues with zeros.
    */
   get #asksBlank(): boolean {
     const { config } = this.parts;

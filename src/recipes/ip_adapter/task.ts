@@ -85,7 +85,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     this.validation = data.prompts((source, index) => this.promptAt(source, index));
   }
 
-  /** Opens the datasets. Raises DataError naming what is missing, and CheckpointError for a model that was made for other latents or encoders. */
+  /** Opens the datasets. Raises DataError for missing files, and CheckpointError for a model that was made for other latents or encoders. */
   static open(
     settings: IpAdapterSettings,
     config: FlowTransformerConfig,
@@ -163,7 +163,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
       chunk.map(async ({ prompt, answers, keys }) => {
         const { instruction, size } = prompt;
         const { source, ref: truth, mask } = prompt.images;
-        // Judges what is recorded, so that it can be judged again.
+        // Judges the recorded form of the latents, so that it can be judged again.
         const kept = answers.map(({ latents }) => asRecorded(latents));
         const images = await this.codec.decode(kept.map(({ latents }) => unpack(latents, size, this.#patch)));
         return answers.map(({ finished }, i): Rendered => ({
@@ -198,7 +198,7 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
   }
 
   /**
-   * The part of an image that stays, without what is to be painted: as channels of each latent with the mask of its pixels, or as further tokens.
+   * The part of an image that stays, without the part to be painted: as channels of each latent with the mask of its pixels, or as further tokens.
    */
   async #shownOf(
     { source, mask }: Triplet,

@@ -174,7 +174,7 @@ export class JudgeClient implements Judge {
       return { key, requestHash, model: this.model, problem: 'aborted', detail, ...nothing };
     }
     const judgement = await this.#exchange(query, requestHash, signal);
-    // Do not store cancelled requests.
+    // Do not store canceled requests.
     if (judgement.problem !== 'aborted') this.#store.put(judgement);
     calls?.end(judgement.attempts);
     return judgement;

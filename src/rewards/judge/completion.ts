@@ -11,7 +11,7 @@ import type { UnscoredReason, Tokens } from '../score/types.js';
 /** `retry`: the same request may succeed. `ask_again`: another sample may. `give_up`: neither. */
 export type Remedy = 'retry' | 'ask_again' | 'give_up';
 
-/** Why a server rejects every question, if its error says so: the cause decides the advice. */
+/** Why a server rejects every question, if its error gives the reason. The cause decides the advice. */
 export type Cause = 'key' | 'funds' | 'busy' | 'stream_only' | 'too_long' | { readonly field: LeavableField };
 
 export interface Problem {
@@ -39,7 +39,7 @@ export interface TextReply {
 
 export type Reply = TextReply | Problem;
 
-/** The reply to a request that was cancelled. */
+/** The reply to a request that was canceled. */
 export const cancelledReply: Problem = {
   kind: 'problem',
   problem: 'aborted',

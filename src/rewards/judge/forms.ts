@@ -150,7 +150,7 @@ function winnersIn(text: string): string[] {
   const found: string[] = [];
   let at = text.indexOf('{');
   for (let tried = 0; at >= 0; tried++) {
-    // What follows may contradict what was found.
+    // The rest of the text may contradict the value found so far.
     if (tried === maxCandidates) return [];
     const { fields, end } = readLooseObject(text, at);
     found.push(...winnersOf(fields));

@@ -188,7 +188,7 @@ export function inRange<Score extends number | null>(scores: readonly Score[], [
   return { ok: false, problem: 'out_of_range', detail: `${JSON.stringify(scores)} is not within ${min} to ${max}` };
 }
 
-/** The scores of a reply whose form knows no entry that is not applicable. */
+/** The scores of a reply in a form without entries that may be not applicable. */
 export function plainScores(scores: readonly (number | null)[]): readonly number[] {
   return scores.map((score) => must(score, 'a score of a form without N/A'));
 }

@@ -27,7 +27,7 @@ const placeholder = /\{[a-z_]+\}/g;
 
 /**
  * Reads a prompt file, which is sent as it is, apart from its placeholders. Raises ConfigError for one that cannot be read, and for one
- * with a missing, repeated or unknown placeholder. `where` names the setting, and `next` says where such a file comes from.
+ * with a missing, repeated or unknown placeholder. `where` names the setting, and `next` is advice on getting such a file.
  */
 export function readTemplate<Name extends ImageName>(
   file: string,

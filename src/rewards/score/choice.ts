@@ -131,7 +131,7 @@ function shownOfEdits(asking: readonly TermKind[], sources: number): number {
 
 /**
  * Whether a term asks a judge or a server that sees one image before an edit, even if the edit begins from several. The rule judge
- * (endpoint 'embedded') knows edits of one scene.
+ * (endpoint 'embedded') supports edits of one scene.
  */
 export function showsOne({ kind, fields }: ChosenTerm, { endpoint }: { readonly endpoint: unknown }): boolean {
   const { needs, reads, judgesSeveral = false } = kind;

@@ -40,7 +40,7 @@ interface Asked extends ChosenTerm {
 
 /**
  * Creates the terms that the settings choose. The outcome of `mode` is that of its term, and the outcome of `terms` is their weighted sum.
- * The terms of `also_compute` are only recorded, and leave out items that lack what they compare with. The terms of `measure` score
+ * The terms of `also_compute` are only recorded, and leave out items without the reference that they compare with. The terms of `measure` score
  * held-out items in addition, each on its native scale, under the same exception. `native`: whether the outcome is that of one term, on its
  * own scale. Raises ConfigError for settings that cannot work on this machine. Its `score` raises DataError for an item without the source,
  * labeled image or labeled words that a deciding term needs.

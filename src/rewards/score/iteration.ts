@@ -18,7 +18,7 @@ import {
 
 /**
  * Scores items at once, with outcomes in their order. Items of one group are compared with each other. If one raises (a dataset or disk
- * error), the others are cancelled first.
+ * error), the others are canceled first.
  */
 export async function scoreChunk(
   reward: Reward,

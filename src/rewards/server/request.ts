@@ -10,7 +10,7 @@ export interface ScoreRequest {
   readonly single: boolean;
 }
 
-/** Raises Refusal for everything that is not a request to score. The message says what is allowed. */
+/** Raises Refusal for everything that is not a request to score. The message describes the allowed form. */
 export function parseScoreRequest(contentType: string | undefined, bytes: Buffer, maxItems: number): ScoreRequest {
   rejectPickle(contentType ?? '', bytes);
   const type = (contentType ?? '').split(';', 1)[0].trim().toLowerCase();

@@ -111,8 +111,8 @@ export class ItemScorer {
   }
 
   /**
-   * All images of an item at once: an item that held some and waited for the others would block everyone. Small items wait for neither
-   * room nor a turn to decode: all that have a slot take half as much memory as the large items may, and little time.
+   * All images of an item at once, because an item that kept some and waited for the others would block all other items. Small items
+   * wait for neither room nor a turn to decode. Those with a slot take half as much memory as the large items may, and little time.
    */
   async #whenThereIsRoom(item: RequestItem, signal: AbortSignal, onRoom: () => void): Promise<ReplyItem> {
     const { pixels, decodedBytes: room, concurrency } = this.limits;
@@ -208,7 +208,7 @@ function messageOf(error: DataError): string {
   return error.where === undefined ? error.message : `${error.where}: ${error.message}`;
 }
 
-/** JSON has no NaN: a value that is no number, or lies outside the scale, is not a score. */
+/** JSON has no NaN. A value that is not a number, or is outside the scale, is not a score. */
 function finite(outcome: Outcome): Outcome {
   if (outcome.kind !== 'scored') return outcome;
   const { value, normalised, parts } = outcome;

@@ -119,7 +119,7 @@ class Service {
     });
   }
 
-  /** Its bytes are freed when it returns. From then on only the texts of the items are held. */
+  /** Its bytes are freed when it returns. From then on only the texts of the items stay in memory. */
   async #parse(call: Call): Promise<ScoreRequest> {
     const bytes = await call.read();
     const type = call.request.headers['content-type'];

@@ -1,4 +1,4 @@
-/** Five signs that a prompt says more than its original: a number for records, not for training. */
+/** Five signs that a prompt contains more detail than its original, as a number for records, not for training. */
 import { termKind } from './term.js';
 import { wordsOf } from './word_overlap.js';
 import type { Outcome } from '../score/types.js';

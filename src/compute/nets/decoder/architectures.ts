@@ -61,7 +61,7 @@ interface Family {
   readonly eps: number;
   readonly theta: number;
   readonly context: number;
-  /** Whether the output head shares the embeddings if the file does not say. */
+  /** Whether the output head shares the embeddings if the file does not state it. */
   readonly tied: boolean;
   /** The default of `head_dim`. Null: hidden_size / num_attention_heads. */
   readonly headDim: number | null;

@@ -1,5 +1,5 @@
 /**
- * The conditioning of a sample besides its text tokens (noise level, guidance and the text's summary, as one vector),
+ * The conditioning of a sample in addition to its text tokens (noise level, guidance and the text's summary, as one vector),
  * and its effect on tokens (Peebles and Xie, "Scalable Diffusion Models with Transformers", 2023).
  */
 import { add, concat, cos, layerNormalization, mul, reshape, sin, slice } from '../../graph/build.js';

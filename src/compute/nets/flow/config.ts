@@ -144,7 +144,7 @@ interface Traits {
   /** Whether a second image can follow the first as further tokens: Stable Diffusion 3 has no positions for one. */
   readonly second: boolean;
   /**
-   * Most source images of an edit: Qwen-Image-Edit-2509 and -2511 were trained with up to three, FLUX.2-klein with up to
+   * Maximum number of source images of an edit: Qwen-Image-Edit-2509 and -2511 were trained with up to three, FLUX.2-klein with up to
    * four.
    */
   readonly sources: number;
@@ -250,7 +250,7 @@ export function takesSecond({ architecture }: FlowTransformerConfig): boolean {
   return traits[architecture].second;
 }
 
-/** Most source images that a model of this architecture was trained with. */
+/** Maximum number of source images that a model of this architecture was trained with. */
 export function mostSources({ architecture }: FlowTransformerConfig): number {
   return traits[architecture].sources;
 }

@@ -2,7 +2,7 @@
  * Transformers that predict the velocity of rectified flows: joint blocks with weights of their own for text and image (Esser et al., "Scaling
  * Rectified Flow Transformers", 2024), then single blocks that share them. One description serves training and sampling.
  *
- * Axis letters: B samples, N image tokens, T text tokens, S = T + N + M with text first, M tokens of pictures that are looked at (0 for none), W width, H heads, D depth of a head.
+ * Axis letters: B samples, N image tokens, T text tokens, S = T + N + M with text first, M tokens of reference images (0 for none), W width, H heads, D depth of a head.
  */
 import { GraphError, must } from '../../../core/errors.js';
 import { add, concat, gemm, maximum, mul, reciprocal, reshape, slice, sub, transpose } from '../../graph/build.js';
@@ -215,7 +215,7 @@ function channelsFirst(rows: Value, { patch_size: patch, out_channels: channels 
   return transpose(reshape(rows, [count, patch ** 2, channels]), [0, 2, 1]);
 }
 
-/** Below this noise level the way from a sample to the clean one is not divided by less. */
+/** The smallest divisor of the difference between a sample and the clean one. Lower noise levels are raised to it. */
 const MIN_LEVEL = 0.05;
 
 /** The velocity (x - x0) / sigma from noisy samples, the first input channels, to clean ones [B, N, C]. */

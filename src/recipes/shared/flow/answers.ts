@@ -18,7 +18,7 @@ export interface ImagePrompt extends Prompt, FlowRequest {
   readonly wanted: () => Promise<Float32Array>;
 }
 
-/** Where a recipe's labeled images come from. */
+/** The source of a recipe's labeled images. */
 export interface LabeledImages<P extends ImagePrompt, S extends { readonly length: number }> {
   readonly settings: { readonly seed: number };
   /** Whether the model predicts the clean latents. */

@@ -1,4 +1,4 @@
-/** Rules about a flow policy: what trains, how it samples, and what an action is. */
+/** Rules about a flow policy: its trained parts, its sampling, and its actions. */
 import type { z } from 'zod';
 import type { flowAlgorithm } from '../../../config/schema/algorithm.js';
 import type { flowEngine, ModelReference } from '../../../config/schema/model.js';

@@ -82,7 +82,7 @@ type Environment =
       readonly model: ModelReference;
       readonly parts: Partial<Record<'vae' | 'text_encoder', ModelReference | null>>;
       readonly engine: { readonly dtype: HeldDtype };
-      /** Absent where images have the size of their sources. */
+      /** Absent if images have the size of their sources. */
       readonly width?: number;
       readonly height?: number;
     }

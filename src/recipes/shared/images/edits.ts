@@ -110,7 +110,7 @@ export async function openVisionEditTask<S extends VisionEditSettings>(
   };
 }
 
-/** Opens the datasets of edits with their questions. Raises DataError naming what is missing. */
+/** Opens the datasets of edits with their questions. Raises DataError for missing files. */
 export function openEditData(
   settings: Pick<VisionEditSettings, 'seed' | 'data' | 'prompt'>,
 ): Promise<Datasets<VisionEditSource>> {

@@ -17,7 +17,7 @@ import {
   type Rule,
 } from '../../../config/schema/rules.js';
 
-/** Whether a run learns only from labels. Its sampled answers and their scores are then only for people to look at. */
+/** Whether a run learns only from labels. Its sampled answers and their scores are then only for people to read. */
 export const isSupervised = (read: ReadSettings): boolean => read('algorithm.type') === 'sft';
 
 /** The settings that rules about groups and batches read. */

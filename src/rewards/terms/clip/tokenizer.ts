@@ -183,7 +183,7 @@ export class PaddedTokenizer implements TextReader {
   }
 
   /**
-   * Texts get `positions` tokens, or fewer if the folder says so and it counts (`isMost`). Raises ConfigError without tokenizer.json,
+   * Texts get `positions` tokens, or fewer if the folder states a smaller limit and that limit applies (`isMost`). Raises ConfigError without tokenizer.json,
    * CheckpointError for files of another form.
    */
   static read(folder: string, positions: number, isMost = true): PaddedTokenizer {

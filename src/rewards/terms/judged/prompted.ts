@@ -18,7 +18,7 @@ import { consistencyParts, overallViescore, qualityParts } from './viescore_part
 /** How a published judge is asked: sampling, and the form of its reply. */
 export type Manner = Pick<JudgeQuery, 'temperature' | 'topP' | 'topK' | 'maxCompletionTokens'>;
 
-/** Where the words of a preset come from. Their licenses do not put them into this repository. */
+/** The source of the words of a preset. Their licenses keep them out of this repository. */
 export interface Origin {
   /** Its name in scripts/judge_prompts.py. */
   readonly script: string;
@@ -66,7 +66,7 @@ export function promptedQuery<Name extends ImageName>(
   return {
     key,
     messages: fillTemplate(template, instruction, images),
-    // The published clients ask for no structure, and constrained tokens would change what a trained judge says.
+    // The published clients ask for no structure, and constrained tokens would change a trained judge's replies.
     format: null,
     ...manner,
     parse: (reply, cutOff) => parseReply(form, reply, cutOff),

@@ -27,7 +27,7 @@ import { moduleName, type ModuleObject, type RewardModule, type ScoreContext, ty
 
 /**
  * Imports the module and creates its scorer. Raises ConfigError for a module that cannot be imported, has no usable export, or rejects its
- * settings. Its `score` raises DataError for an item without what the module declares as its needs. An error of the module leaves the item
+ * settings. Its `score` raises DataError for an item without the inputs that the module declares as its needs. An error of the module leaves the item
  * unscored.
  */
 export async function openModule(

@@ -139,7 +139,7 @@ function inline(value: unknown): string {
   return printable(String(value)).replaceAll(/[`|\n]/g, ' ');
 }
 
-/** Where a reader of the card finds the files: in a repository of the Hub, or beside the card. */
+/** The place of the files for a reader of the card: a repository of the Hub, or the folder of the card. */
 export type CardPlace = { readonly repository: string; readonly revision: string | null } | 'this folder';
 
 export interface CardContent {

@@ -5,16 +5,16 @@ import { InternalError } from '../../../core/errors.js';
 import type { Planes } from '../../../core/images/planes.js';
 import { velocityWidth, type FlowTransformerConfig } from '../../../compute/nets/flow/config.js';
 
-/** The model's inputs besides the noisy latents. */
+/** The model's inputs in addition to the noisy latents. */
 export interface FlowCondition {
   /** Height and width of the latents in tokens. Tokens are stored row by row. */
   readonly rows: number;
   readonly columns: number;
   /** [T, width of the text encoder] */
   readonly text: Float32Array;
-  /** How many of the T tokens are text. The rest is padding, which the model does not see. Default: all. */
+  /** Number of the T tokens that are text. The rest is padding, which the model does not see. Default: all. */
   readonly textTokens?: number;
-  /** What guidance is measured from, in place of the text, with its own number of tokens before padding, and of the summary. Default: zeros. */
+  /** The text and the summary from which guidance is measured, with their own number of tokens before padding. Default: zeros. */
   readonly without?: {
     readonly text: Float32Array;
     readonly textTokens?: number;
@@ -28,11 +28,11 @@ export interface FlowCondition {
   readonly context: Float32Array;
   /** For a vision-language model the unpainted part as further tokens. Absent for any other. */
   readonly kept?: KeptImage;
-  /** Images that are looked at after `kept`, in their order. Absent: none. */
+  /** Reference images after `kept`, in order. Absent: none. */
   readonly further?: readonly FurtherImage[];
 }
 
-/** An image that is looked at, of a size of its own. */
+/** A reference image with its own size. */
 export interface FurtherImage {
   /** Height and width in tokens. */
   readonly rows: number;
@@ -61,18 +61,18 @@ export interface FlowRequest {
 export interface FlowAction {
   /** The noise level at which the model is evaluated. */
   readonly sigma: number;
-  /** [N, C] the model's input. Empty on ranks that do not hold the answer. */
+  /** [N, C] the model's input. Empty on ranks without the answer. */
   readonly x: Float32Array;
-  /** [N, C] what was drawn. Empty on ranks that do not hold the answer. */
+  /** [N, C] the drawn values. Empty on ranks without the answer. */
   readonly drawn: Float32Array;
   readonly gaussian: Gaussian;
 }
 
 export interface FlowAnswer extends Answer {
   readonly actions: readonly FlowAction[];
-  /** [N, C] the final latents. Empty on ranks that do not hold the answer. */
+  /** [N, C] the final latents. Empty on ranks without the answer. */
   readonly latents: Float32Array;
-  /** The only rank that holds its images. Absent: every rank does. */
+  /** The only rank that has its images. Absent: every rank has them. */
   readonly home?: number;
 }
 

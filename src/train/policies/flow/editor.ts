@@ -32,7 +32,7 @@ export interface EditorOptions {
   /** Number of images that the model processes at once. */
   readonly batch: number;
   readonly session: SessionOptions;
-  /** What its matrices are held in. Default: float32. */
+  /** The number format of its matrices in memory. Default: float32. */
   readonly held?: HeldDtype;
 }
 

@@ -69,7 +69,7 @@ export class FlowImageModel implements ImageModel {
     await Promise.all([this.#sampler.dispose(), codec.dispose(), encoder.dispose()]);
   }
 
-  /** What guidance is measured from, where that is no text of zeros: a model that this program trained without words on some images learned zeros. */
+  /** The prompt from which guidance is measured. Null for zeros, which a model that this program trained without words on some images has learned. */
   async #blank(): Promise<EncodedPrompt | null> {
     const { model, encoder, making } = this.options;
     const { config } = model;

@@ -39,7 +39,7 @@ interface ActionRow extends FlowAction {
   readonly target: Target | null;
   /** Its index in its answer. */
   readonly at: number;
-  /** The only rank that holds its arrays. Null if every rank does. */
+  /** The only rank that has its arrays. Null if every rank has them. */
   readonly home: number | null;
   /** [N, C] its mean under the frozen start. Null if not needed. */
   readonly reference: Float32Array | null;
@@ -109,7 +109,7 @@ export class FlowLearner {
   }
 
   /**
-   * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to what was learned since `gradients`. An action with weight
+   * Adds the gradient of the loss, summed over this rank's micro-batches in their order, to the gradients since the last call of `gradients`. An action with weight
    * zero and an old value is not computed: the report repeats the old value.
    */
   async learn(trainGroups: readonly FlowTrainGroup[], loss: LossSpec): Promise<LearnReport> {
@@ -188,7 +188,7 @@ export class FlowLearner {
   }
 
   /**
-   * This rank's micro-batches, with rows fetched from the ranks that hold them, and which rank computes each row. All ranks cut the same
+   * This rank's micro-batches, with rows fetched from the ranks that hold them, and the rank that computes each row. All ranks cut the same
    * micro-batches.
    */
   async #deal(rows: readonly ActionRow[]): Promise<{ rankOf: RankOf; parts: DealtPart[] }> {
@@ -210,7 +210,7 @@ export class FlowLearner {
     return { rankOf, parts: all.slice(start, end).map(({ shape, at }) => ({ shape, at, part: at.map(whole) })) };
   }
 
-  /** Sorts what was computed of the micro-batches of `rows`, over all ranks, and their means, into the order of all actions. */
+  /** Sorts the results and the means of the micro-batches of `rows`, over all ranks, into the order of all actions. */
   #sorted(
     groups: readonly { readonly answers: readonly FlowAnswer[] }[],
     all: readonly ActionRow[],
@@ -313,7 +313,7 @@ function actionStatistics(result: Readonly<Record<string, unknown>>, b: number):
   };
 }
 
-/** The rank that holds a row, or is to receive it. */
+/** The rank that has a row or receives it. */
 type RankOf = (row: number) => number;
 
 /**

@@ -59,7 +59,7 @@ import { takesGuidance } from './rows.js';
 import type { Weights } from '../../../models/files.js';
 import { POSITION_TABLE } from '../../../compute/nets/flow/config.js';
 
-/** Which parts of a model to train. */
+/** The parts of a model to train. */
 export interface FlowTraining {
   readonly trains: FlowTrains;
   /** LoRA, if it is trained. */
@@ -96,20 +96,20 @@ function withDropout(config: FlowTransformerConfig, folder: string): FlowTransfo
 }
 
 /**
- * Matrices of which `heldOf` says float16 are `HalfTensor`s. Raises CheckpointError as `openFlowTransformer` does, and when an adapter's
+ * Matrices for which `heldOf` returns float16 are `HalfTensor`s. Raises the CheckpointErrors of `openFlowTransformer`, and if an adapter's
  * base is missing or not the one it was trained on.
  */
 export function openFlowModel(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
   if (!holdsAdapter(folder)) return openFlowTransformer(folder, heldOf);
   const base = baseOf(folder);
   rejectOtherBase(folder, recordedBase(folder), digestOfWeights(base));
-  // LoRA is added to what its base has in float32, and the sum is rounded once.
+  // LoRA is added to its base's weights in float32, and the sum is rounded once.
   const frozen = openFlowModel(base, describeAdapter(folder).kind === 'lora' ? inFloat32 : heldOf);
   const config = describeFlowModel(folder);
   const { kind, adapter, parameters } = storedAdapter(folder, frozen.config);
   const found = new Map([...frozen.weights, ...adapterWeights(folder, parameters, kind)]);
   const weights = adapter === null ? found : mergeAdapter(adapter, found);
-  // One map alone holds them, so that each is let go as it is narrowed.
+  // Only one map references the tensors, so that each is freed as soon as it is converted.
   frozen.weights.clear();
   if (weights !== found) found.clear();
   narrowMatrices(weights, heldOf);
@@ -229,7 +229,7 @@ export function requireUnconditional(
 }
 
 /**
- * Like `requireUnconditional`, for a model that is guided without being told the scale, trained with this share of images without words. Null if
+ * Like `requireUnconditional`, for a guided model without a scale input that was trained with this share of images without words. Null if
  * unknown.
  */
 export function requireDropout(dropout: number | null, section: keyof typeof GUIDED): void {
@@ -269,7 +269,7 @@ export function checkFlowModel(
   if (training.lora !== null) flowAdapter(config, training.lora);
 }
 
-/** Which parameters training changes: all, those of the IP-Adapter, or LoRA beside the linear layers. */
+/** The parameters that training changes: all, those of the IP-Adapter, or LoRA beside the linear layers. */
 export type FlowTrains = 'all' | 'adapter' | 'lora';
 
 export interface FlowModel {
@@ -279,7 +279,7 @@ export interface FlowModel {
   readonly trains: FlowTrains;
   /** LoRA over its linear layers. Absent if there is none. */
   readonly adapter?: Adapter;
-  /** The base of its checkpoints if they hold only what trains. Null if they hold all weights. */
+  /** The base of its checkpoints if they contain only trained weights. Null if they contain all weights. */
   readonly over: (AdapterBase & TrainedAdapter) | null;
 }
 

@@ -20,12 +20,12 @@ export function shiftedEven(shift: number, steps: number): number[] {
   return even(steps).map((sigma) => moved(sigma, shift));
 }
 
-/** The least of the levels that models are trained on. */
+/** The lowest noise level that models are trained on. */
 const LEAST = 1 / 1000;
 
 /**
- * As diffusers' FlowMatchEulerDiscreteScheduler chooses levels where a pipeline names none: evenly between 1 and the least one, which is shifted
- * already, and then they are shifted.
+ * Levels as diffusers' FlowMatchEulerDiscreteScheduler chooses them if a pipeline names none. They are evenly spaced between 1 and the lowest
+ * level, which is shifted already, and then all of them are shifted.
  */
 export function shiftedTwice(shift: number, steps: number): number[] {
   const least = moved(LEAST, shift);
@@ -74,7 +74,7 @@ export function shiftedBySteps(steps: number, tokens: number): number[] {
 /** By `policy.model_type`. */
 export const flowModelTypes = {
   tiny: { sigmas: even },
-  // What the scheduler_config.json of FLUX.1 and Qwen-Image says.
+  // The values in the scheduler_config.json of FLUX.1 and Qwen-Image.
   flux: { sigmas: (steps, tokens) => shifted({ from: [256, 0.5], to: [4096, 1.15], terminal: null }, steps, tokens) },
   flux2: { sigmas: shiftedBySteps },
   // Stable Diffusion 3's and 3.5's.

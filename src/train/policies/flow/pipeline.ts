@@ -1,4 +1,4 @@
-/** A pipeline's noise levels, by its scheduler's file, and a look at all of its parts. */
+/** Noise levels of a pipeline, according to its scheduler's file, and checks of all of its parts. */
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError, ConfigError } from '../../../core/errors.js';
@@ -33,9 +33,9 @@ const scheduler = z.strictObject({
 type Scheduler = z.output<typeof scheduler>;
 
 interface Family {
-  /** Levels shifted by the size of an image, with the scheduler's file. Null if they may not be. */
+  /** Levels shifted by the size of an image, with the scheduler's file. Null if shifting is not supported. */
   readonly dynamic: ((scheduler: Scheduler, where: string) => FlowModelType) | null;
-  /** Levels that are not. */
+  /** Levels that do not depend on the size. */
   readonly fixed: (shift: number, steps: number) => number[];
 }
 
@@ -47,7 +47,7 @@ const families: Readonly<Record<PipelineFamily, Family>> = {
     },
     fixed: shiftedEven,
   },
-  // The pipeline computes the shift itself, whatever the scheduler's file says.
+  // The pipeline computes the shift itself, whatever the scheduler's file contains.
   flux2: { dynamic: () => flowModelTypes.flux2, fixed: shiftedEven },
   sd3: { dynamic: null, fixed: shiftedTwice },
 };
@@ -84,7 +84,7 @@ function spreadOf(
   return { from: [few, low], to: [many, high], terminal: null } as const;
 }
 
-/** Raises ConfigError where a pipeline is of another family than `model_type` says. */
+/** Raises ConfigError if a pipeline belongs to another family than `model_type` names. */
 export function requireFamily({ name, folder, form }: Pipeline, said: string): void {
   if (form.family === said) return;
   throw new ConfigError(`environment.model_type is '${said}', but the model is a ${name}`, {
@@ -102,7 +102,7 @@ export function requireGuidable({ folder, isDistilled }: Pipeline, guidance: num
   });
 }
 
-/** Looks at all of a pipeline that is used as a frozen model of the family `said`, without reading weights. Raises as opening it. */
+/** Checks a whole pipeline as a frozen model of the family `said`, without reading weights. Raises the errors of opening it. */
 export function checkPipeline(pipeline: Pipeline, said: string, guidance: number | null): void {
   requireFamily(pipeline, said);
   requireGuidable(pipeline, guidance, 'environment.guidance_scale');

@@ -16,7 +16,7 @@ import { FlowLearner } from './learner.js';
 import { FlowSampler, type FlowSampling } from './sampler.js';
 
 export interface FlowPolicyOptions {
-  /** What training starts from. Its weights are changed in place. */
+  /** The starting model. Training changes its weights in place. */
   readonly model: FlowModel;
   readonly optimizer: OptimizerSettings;
   /** Scale of the guidance under which answers are sampled in training. Null for none. */
@@ -75,7 +75,7 @@ export class FlowPolicy
     return answers.map((group) => group.map((answer) => ({ ...answer, home })));
   }
 
-  /** Leaves out the images, which are sent to the ranks that learn from them when they do. */
+  /** Leaves out the images, which the ranks that learn from them receive later. */
   outline(answer: FlowAnswer): FlowAnswer {
     const nothing = new Float32Array(0);
     const actions = answer.actions.map((action) => ({ ...action, x: nothing, drawn: nothing }));

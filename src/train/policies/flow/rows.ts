@@ -54,7 +54,7 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
   );
 }
 
-/** The model's inputs for at most `shape.batch` rows. Missing rows repeat the first. Guidance is fed to models that embed it. */
+/** The model's inputs for at most `shape.batch` rows. Missing rows repeat the first. Models that embed the guidance get it as an input. */
 export function modelFeeds(
   rows: readonly FlowRow[],
   config: FlowTransformerConfig,
@@ -103,7 +103,7 @@ export function modelFeeds(
   };
 }
 
-/** The tokens [M, C] of all images that are looked at. Null without a part that stays. */
+/** The tokens [M, C] of all reference images. Null without a part that stays. */
 function shownOf({ kept, further = [] }: FlowCondition): Float32Array | null {
   if (kept === undefined) return null;
   if (further.length === 0) return kept.shown;

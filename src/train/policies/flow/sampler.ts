@@ -70,7 +70,7 @@ export class FlowSampler {
 
   /**
    * Answers by prompt. All answers to one prompt have their noisy steps at the same places, which the first answer's stream draws. Raises RunError
-   * when an image has numbers that are not finite, so that nobody mistakes it for a black one.
+   * when an image has numbers that are not finite, because they would look like a black image.
    */
   async sample(
     { prompts, answersPerPrompt, how, random }: Omit<SampleRequest<FlowRequest, FlowSampling>, 'weights' | 'among'>,
@@ -193,11 +193,11 @@ export function logDensity(
 }
 
 export interface NoisedImages {
-  /** Noise levels of one image. Null means all that its solver's first steps begin at. */
+  /** Noise levels of one image. Null means all levels at which its solver's first steps begin. */
   readonly levels: number | null;
 }
 
-/** Levels at which the first floor(steps * fraction) steps of a schedule begin: all in their order, or so many of them, drawn without replacement. */
+/** Levels at which the first floor(steps * fraction) steps of a schedule begin: all in their order, or the given number of them, drawn without replacement. */
 export function levelsOf(
   sigmas: readonly number[],
   fraction: number,

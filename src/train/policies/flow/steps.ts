@@ -68,7 +68,7 @@ export function gaussianOf({ ofX, ofVelocity, deviation }: SolverStep): Gaussian
  */
 export const velocityGaussian: Gaussian = { ofX: 0, ofVelocity: 1, precision: 1, offset: 0 };
 
-/** Which steps of a rollout are noisy and learned from. */
+/** The steps of a rollout that are noisy and learned from. */
 export interface NoisySteps {
   /** Scale of the noise. 0 takes every step by the ODE. */
   readonly noiseLevel: number;
@@ -80,7 +80,7 @@ export interface NoisySteps {
 
 export interface StepWindow {
   readonly size: number;
-  /** [from, to): what all of its steps lie within. */
+  /** [from, to): the range of all of its steps. */
   readonly range: readonly [number, number];
 }
 

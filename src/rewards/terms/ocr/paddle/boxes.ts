@@ -90,7 +90,7 @@ export function findBoxes(map: ProbabilityMap): readonly Box[] {
   return inReadingOrder(kept.map((region) => unclip(region, map.width, map.height)));
 }
 
-/** Row by row from the top, each from the left. A box belongs to a row if its middle lies inside the row's first box. */
+/** Row by row from the top, each from the left. A box belongs to a row if its middle is inside the row's first box. */
 export function inReadingOrder(boxes: readonly Box[]): readonly Box[] {
   const rows: Box[][] = [];
   for (const box of [...boxes].sort((a, b) => a.top - b.top || a.left - b.left)) {
