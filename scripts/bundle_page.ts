@@ -1,6 +1,6 @@
 /**
  * Bundles the code for browsers into dist/page: one script for the dashboard, one for reports, and their style. A report is a single file that is
- * opened from disk, where a browser loads no modules; the dashboard's page is served from the same bundle.
+ * opened from disk, where a browser loads no modules. The dashboard's page is served from the same bundle.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

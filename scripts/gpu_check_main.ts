@@ -29,7 +29,7 @@ function above0(found: string, option: string): number {
   throw new UsageError(`${option}: found '${found}'; allowed: a number above 0`);
 }
 
-/** An error with a message for the user, which an option that nobody knows is as well; raises any other. */
+/** An error with a message for the user, for example about an unknown option. Raises any other error. */
 function asUsage(error: unknown): EditrlError {
   if (error instanceof EditrlError) return error;
   const code = error instanceof TypeError && 'code' in error ? String(error.code) : '';

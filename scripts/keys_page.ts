@@ -80,7 +80,7 @@ export function keyPaths(): ReadonlySet<string> {
 /** A longer default belongs to a section, whose fields are listed one by one. */
 const LONGEST_DEFAULT = 60;
 
-/** The page; its keys are those of `config schema`. */
+/** The page, with the keys of `config schema`. */
 export function keysPage(): string {
   const root = jsonSchema() as unknown as Parameters<typeof keysOf>[0];
   const keys = keysOf(root);
@@ -98,7 +98,7 @@ export function keysPage(): string {
     if (first !== section) lines.push('', `## ${first}`, '');
     section = first;
     const entries = keys.get(key) ?? [];
-    // A recipe's section with its own defaults has no description; it takes that of the same section without them.
+    // A recipe's section with its own defaults has no description. It takes the description of the same section without them.
     const usual =
       entries.find(({ description }) => description !== '')?.description ??
       `Part of \`${key.replace(/(\[\]|\.\*)*\.\w+$/, '')}\`.`;

@@ -38,7 +38,7 @@ export function readArchive(text: string): Archive {
 }
 
 /**
- * Fetches archives one after another and unpacks them into subfolders of a folder; reports progress with `say`. An archive whose folder exists is
+ * Fetches archives one after another and unpacks them into subfolders of a folder. Reports progress with `say`. An archive whose folder exists is
  * not fetched. Raises the errors of the Hub's client, ConfigError if a repository has no such file, DataError for an archive that cannot be unpacked.
  */
 export async function setUpDatasets(

@@ -106,7 +106,7 @@ interface Gathered {
   memory?: number;
 }
 
-/** The results of a job; failures are reported. */
+/** The results of a job. Failures are reported. */
 async function gather(reports: AsyncIterable<Report>, what: string, fail: Checking['fail']): Promise<Gathered> {
   const found: Gathered = {};
   for await (const report of reports) {
@@ -136,7 +136,7 @@ function agreementOf(own: Float32Array, cpu: Float32Array, logProbs: number): Ag
   return { logProbs: largest, gradient: Math.sqrt(difference / norm) };
 }
 
-/** The parts of a job; if a process dies, the parts without a result have failed. */
+/** The parts of a job. If a process dies, the parts without a result have failed. */
 const PARTS: Readonly<Record<Job['kind'], readonly Part[]>> = {
   products: ['products'],
   model: ['sampling', 'learning'],
@@ -185,7 +185,7 @@ class GpuMemory {
     this.#timer = this.#before === null ? null : setInterval(() => this.#look(), LOOK_MS);
   }
 
-  /** Bytes; null without nvidia-smi. */
+  /** Bytes. Null without nvidia-smi. */
   close(): number | null {
     if (this.#timer === null) return null;
     clearInterval(this.#timer);

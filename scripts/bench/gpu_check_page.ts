@@ -6,7 +6,7 @@ import { sizes, type Learning, type ProductSpeed, type Sampling, type Size } fro
 export interface Asked {
   readonly provider: Provider;
   readonly sizes: readonly Size[];
-  /** Of the CPU provider; null: the number of cores. */
+  /** Threads of the CPU provider. Null: the number of cores. */
   readonly threads: number | null;
   /** Minutes after which no part starts and none is waited for. */
   readonly minutes: number;
@@ -20,7 +20,7 @@ export interface Agreement {
   readonly gradient: number;
 }
 
-/** The results of one model; null for failures. */
+/** The results of one model. Null for failures. */
 export interface OfModel {
   readonly size: Size;
   readonly sampling: Sampling | null;

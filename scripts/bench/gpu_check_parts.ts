@@ -130,16 +130,16 @@ export interface Sampling {
 }
 
 export interface Learning {
-  /** Medians; null if nothing was timed. */
+  /** Medians. Null if nothing was timed. */
   readonly logProbSeconds: number | null;
   readonly gradientSeconds: number | null;
   /** Operations of the matrix products of the gradient's graph. */
   readonly flops: number;
-  /** The number of log-probabilities in the job's file; the gradient follows them. */
+  /** The number of log-probabilities in the job's file. The gradient follows them. */
   readonly logProbs: number;
 }
 
-/** Progress of a job; `failed` gives the reason for a part without numbers. */
+/** Progress of a job. `failed` gives the reason for a part without numbers. */
 export type Report =
   | { readonly part: 'products'; readonly found: readonly ProductSpeed[] }
   | { readonly part: 'sampling'; readonly found: Sampling }
@@ -148,7 +148,7 @@ export type Report =
   | { readonly part: Part; readonly failed: string };
 export type Part = 'products' | 'sampling' | 'learning';
 
-/** Measures a job part by part; a failed part is reported, and the next one runs. */
+/** Measures a job part by part. A failed part is reported, and the next one runs. */
 export async function* measure(job: Job): AsyncGenerator<Report> {
   const work = job.kind === 'products' ? { products: () => measureProducts(job) } : await modelWorks(job);
   for (const [part, run] of Object.entries(work) as [Part, () => Promise<unknown>][]) {

@@ -3,7 +3,7 @@ import type { RandomStream } from '../../src/core/random.js';
 import { unrestricted, type TokenFormat } from '../../src/models/tokenizer/format.js';
 import type { TokenTrainGroup } from '../../src/train/policies/tokens/learner.js';
 
-/** A format of the given number of tokens that allows all of them; these end an answer. */
+/** A format of the given number of tokens that allows all of them. `ends` are the tokens that end an answer. */
 export function plainFormat(size: number, ends: readonly number[] = [2]): TokenFormat {
   return { size, ends: new Set(ends), secondPart: null, tokenizerFiles: {}, start: () => unrestricted };
 }

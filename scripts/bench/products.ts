@@ -1,6 +1,6 @@
 /**
  * How much slower a training graph is than its matrix products alone: the same products on operands of the same shapes, all in a second
- * session of the same process, in turns with the graph; and the sum of the products as separate runs, which includes the start of each run.
+ * session of the same process, in turns with the graph. Also the sum of the products as separate runs, which includes the start of each run.
  */
 import { Session } from '../../src/compute/onnx/session.js';
 import type { TensorData } from '../../src/compute/onnx/tensors.js';
@@ -121,7 +121,7 @@ async function productsAlone(
   for (const { origin } of productsOf(outputs)) {
     const index = Object.keys(results).length;
     const product = bareProduct(graph, origin, feeds, String(index));
-    // Only one element leaves the session, so that copying the result is not timed; the whole product is still computed.
+    // Only one element leaves the session, so that copying the result is not timed. The whole product is still computed.
     results[`one${index}`] = slice(reshape(product, [product.size]), 0, 0, 1);
   }
   return { session: await Session.compile(graph, results), feeds, flops: productFlops(outputs) };

@@ -13,7 +13,7 @@ export interface BesidePython {
   readonly tokens: number;
 }
 
-/** Why Python cannot import these packages; null if it can. */
+/** Why Python cannot import these packages. Null if it can. */
 export function missingInPython(python: string, packages: readonly string[]): string | null {
   try {
     execFileSync(python, ['-c', `import ${packages.join(', ')}`], { stdio: ['ignore', 'ignore', 'pipe'] });

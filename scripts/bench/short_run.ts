@@ -1,4 +1,4 @@
-/** A few iterations of a recipe at laptop size, from the start that its command trained; several benches time them. */
+/** A few iterations of a recipe at laptop size, from the start that its command trained. Several benches time them. */
 import { rmSync } from 'node:fs';
 import { loadConfig } from '../../src/config/load.js';
 import { noView } from '../../src/launch/live/view.js';
@@ -34,7 +34,7 @@ export async function shortRun(
   }
 }
 
-/** The median; NaN for no values. */
+/** The median. NaN for no values. */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length / 2;

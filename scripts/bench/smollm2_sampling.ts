@@ -1,6 +1,6 @@
 /**
- * The sampling parts of the bench: 16 answers to two prompts of 43 tokens, compared with `generate` of transformers; and, if all weights
- * train, steps that get the weights as inputs compared with steps that hold them packed, which packs them in every turn.
+ * The sampling parts of the bench: 16 answers to two prompts of 43 tokens, compared with `generate` of transformers. If all weights
+ * train, also compares steps that get the weights as inputs with steps on packed weights, which are packed in every turn.
  */
 import { fileURLToPath } from 'node:url';
 import { RandomStream } from '../../src/core/random.js';
@@ -16,7 +16,7 @@ import { answerTurns, race, TurnTaker } from './turns.js';
 const ANSWERS_PER_PROMPT = 8;
 const PROMPT_TOKENS = 43;
 
-/** Token ids of prompts; their content does not affect the time. */
+/** Token ids of prompts. Their content does not affect the time. */
 const promptIds = (prompts: number): number[][] =>
   Array.from({ length: prompts }, (_, p) =>
     Array.from({ length: PROMPT_TOKENS }, (_, i) => 100 + ((i * 37 + p * 11) % 40_000)),

@@ -32,7 +32,7 @@ export async function benchSweep(): Promise<void> {
   );
 }
 
-/** The seconds until the first worker's first line; the worker records that time. */
+/** The seconds until the first worker's first line. The worker records that time. */
 async function secondsToFirstLine(): Promise<number> {
   return inFolder(async (folder) => {
     const file = writeExperiment(folder, 2, ['sh', '-c', 'date +%s.%N']);

@@ -12,7 +12,7 @@ export interface Turn {
   readonly peak_mib: number;
 }
 
-/** A program that answers each line of its standard input with a `Turn`; other output is ignored. */
+/** A program that answers each line of its standard input with a `Turn`. Other output is ignored. */
 export class TurnTaker {
   readonly #child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
@@ -65,7 +65,7 @@ export async function answerTurns(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Lets each take turns, once to warm up and then `rounds` times; prints medians, and the ratio of each to the first. */
+/** Lets each take turns, once to warm up and then `rounds` times. Prints medians, and the ratio of each to the first. */
 export async function race(takers: readonly [TurnTaker, ...TurnTaker[]], rounds: number): Promise<void> {
   const turns = new Map(takers.map((taker) => [taker, [] as Turn[]]));
   for (const taker of takers) await taker.take();
