@@ -1,4 +1,4 @@
-// The laptop size of text_plain: a small decoder that writes in the words of the tiny world. It is trained on a few labelled captions
+// The laptop size of text_plain: a small decoder that writes in the words of the tiny world. It is trained on a few labeled captions
 // first (text_start.jsonnet), and then by rewards.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 

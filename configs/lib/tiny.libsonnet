@@ -69,8 +69,8 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
   local folder = $.data.dir + '/' + world.folder,
   local lists(sets, split) = [{ path: folder + '/' + set + '/' + split + '/list/tokenized_datalist.json' } for set in sets],
 
-  // SFT sees the small labelled split, or half of it where it sees two sets, so that its labels stay as few; RL draws on many prompts without answers, or, where the reward compares with the
-  // labelled edit, on prompts that have one.
+  // SFT sees the small labeled split, or half of it where it sees two sets, so that its labels stay as few; RL draws on many prompts without answers, or, where the reward compares with the
+  // labeled edit, on prompts that have one.
   local rewards = [std.get($.reward, 'mode'), std.get($, 'reward_final_reward')] + [term.name for term in std.get($.reward, 'terms', [])],
   local needs_truth = std.length([name for name in rewards if name != null && std.length(std.findSubstr('ground_score', name)) > 0]) > 0,
   local labelled = if std.length($.sets) == 1 then 'train' else 'train_half',

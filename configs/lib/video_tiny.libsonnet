@@ -1,5 +1,5 @@
 // The laptop size of video_actions: a small model that sees clips of the tiny world and writes in its words. It learns to see and to look parts
-// up in a list first (video_sight.jsonnet), then the form of an answer from a few labelled clips (video_start.jsonnet), and then by rewards.
+// up in a list first (video_sight.jsonnet), then the form of an answer from a few labeled clips (video_start.jsonnet), and then by rewards.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local clips(split) = [{ path: data_dir + '/tiny/clips/' + split }];

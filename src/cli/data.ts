@@ -44,7 +44,7 @@ function showProgress(done: number, total: number): void {
 }
 
 function printReport(report: DatasetReport): void {
-  const labeled = ['edits', 'pictured', 'texts'].includes(report.kind) ? `, ${report.labelled} labelled` : '';
+  const labeled = ['edits', 'pictured', 'texts'].includes(report.kind) ? `, ${report.labelled} labeled` : '';
   const size = report.kind === 'texts' ? '' : `, size ${report.sizes.join(', ') || 'unknown'}`;
   printLine(`${report.path}: ${report.samples} ${SAMPLES[report.kind]}${labeled}${size}`);
   if (report.remark !== null) printError(`${styled('warning', 'yellow', process.stderr)}: ${report.remark}`);
@@ -289,7 +289,7 @@ async function openCodes(folder: string): Promise<ImageCodes & { dispose(): Prom
 function printPacked({ out, kind, splits, words, was_there }: PackReport): void {
   printLine(was_there ? `${out}: the same dataset already exists.` : `${out}:`);
   for (const { list, samples, labelled } of splits) {
-    printLine(`  ${list}: ${samples} ${kind}${kind === 'edits' ? `, ${labelled} labelled` : ''}`);
+    printLine(`  ${list}: ${samples} ${kind}${kind === 'edits' ? `, ${labelled} labeled` : ''}`);
   }
   if (words !== null) printLine(`  ${join(out, 'tokenizer.json')}: the vocabulary, with ${words} words of these edits`);
 }

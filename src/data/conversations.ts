@@ -266,7 +266,7 @@ function wrongTurns({ conversations, image }: RawSample): string[] {
   const last = conversations[conversations.length - 1].value;
   const block = /<answer>([^]*?)<\/answer>/.exec(last);
   if (roles.at(-1) !== 'assistant') problems.push("there is no answer: the last turn is not gpt's");
-  else if ((block?.[1] ?? last).trim() === '') problems.push('the labelled answer is empty');
+  else if ((block?.[1] ?? last).trim() === '') problems.push('the labeled answer is empty');
   else if (roles.at(-2) !== 'user') problems.push("the turn before the answer is not the human's");
   const said = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
   const [videos, placeholders] = [count(said, '<video>'), count(said, '<image>')];

@@ -99,7 +99,7 @@ describe('editrl data check of several datasets', () => {
     const paths = ['b.parquet', 'a.jsonl', 'gone.jsonl', 'd.txt', 'a.jsonl'].map((name) => join(folder, name));
     const written = capture();
     expect(await main(['data', 'check', ...paths])).toBe(1);
-    expect(written.out.match(/1 prompts, 0 labelled/g)).toHaveLength(2);
+    expect(written.out.match(/1 prompts, 0 labeled/g)).toHaveLength(2);
     for (const name of ['b.parquet', 'gone.jsonl', 'd.txt']) expect(written.error).toContain(join(folder, name));
     const machine = capture();
     expect(await main(['data', 'check', '--json', ...paths])).toBe(1);
@@ -218,9 +218,9 @@ describe('editrl data check of prompts and captions', () => {
     });
     const written = capture();
     expect(await main(['data', 'check', 'data/prompts/challenging.txt'])).toBe(0);
-    expect(written.out).toMatch(/challenging\.txt: \d+ prompts, 0 labelled\n/);
+    expect(written.out).toMatch(/challenging\.txt: \d+ prompts, 0 labeled\n/);
     expect(await main(['data', 'check', folder])).toBe(0);
-    expect(written.out).toContain(`${file}: 2 prompts, 1 labelled\n`);
+    expect(written.out).toContain(`${file}: 2 prompts, 1 labeled\n`);
     expect(await main(['data', 'check', file, '--columns', 'expected=expected'])).toBe(1);
     expect(written.error).toContain(`train.jsonl:2: column 'expected': found null; allowed: words or a finite number`);
   });

@@ -156,7 +156,7 @@ describe('editrl judge exam', () => {
     writeFileSync(file, `${JSON.stringify({ source, better, worse, instruction: 'lighten it' })}\n`);
     const pairs = capture();
     expect(await main(exam(server.url, '--terms', 'ground_score', '--pairs', file))).toBe(2);
-    expect(pairs.error).toContain("found the term 'ground_score', which compares with a labelled result");
+    expect(pairs.error).toContain("found the term 'ground_score', which compares with a labeled result");
     vi.restoreAllMocks();
     const pictures = capture();
     expect(await main(exam(server.url, '--terms', 'answer_judge', '--pairs', file))).toBe(2);
@@ -165,7 +165,7 @@ describe('editrl judge exam', () => {
     vi.restoreAllMocks();
     const unlabelled = capture();
     expect(await main(exam(server.url, '--terms', 'word_overlap', '--pairs', file))).toBe(2);
-    expect(unlabelled.error).toContain("found the term 'word_overlap', which compares with a labelled answer");
+    expect(unlabelled.error).toContain("found the term 'word_overlap', which compares with a labeled answer");
     expect(unlabelled.error).toContain('Give each line a "reference"');
     expect(server.stats().requests).toBe(0);
   });

@@ -58,7 +58,7 @@ describe('editrl score', () => {
       ['own', 6],
       ['word_overlap', 6],
     ]);
-    expect(terms[0].scores[0].problem).toMatch(/train\.jsonl:1, the labelled answer: own gave NaN; allowed: a number/);
+    expect(terms[0].scores[0].problem).toMatch(/train\.jsonl:1, the labeled answer: own gave NaN; allowed: a number/);
     expect(terms[1].scores.map(({ problem }) => problem)).toEqual(Array.from({ length: 6 }, () => null));
   });
 

@@ -195,7 +195,7 @@ describe('the shipped family', () => {
     `);
   });
 
-  it('a reward that compares with the answer draws on labelled prompts', async () => {
+  it('a reward that compares with the answer draws on labeled prompts', async () => {
     const sets = ['reward.mode=ground_score'];
     const bySet = await loadTrained({ file: 'configs/sft_s__rl_s.jsonnet', overlays: tiny, sets, env });
     expect(bySet.settings.data.train[0].path).toContain('/prompts/');

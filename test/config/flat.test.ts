@@ -258,7 +258,7 @@ describe("what stands over EARL's flat form", () => {
     expect(made).toEqual(['tiny_vq', start].map((run) => [run, `configs/${run}.jsonnet`]));
   });
 
-  it('the laptop size, on labelled prompts for a reward that compares with the answer', async () => {
+  it('the laptop size, on labeled prompts for a reward that compares with the answer', async () => {
     const file = fileWith("reward_final_reward: 'ground_score', reward_compute_ground_score: true");
     const { settings } = await loadTrained({ file, overlays: tiny, env });
     expect(settings.data.train[0].path).toContain('/truth/');

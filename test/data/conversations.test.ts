@@ -132,7 +132,7 @@ describe('openQuestions', () => {
       "…/conversations.json: 12 problems found
         …/conversations.json:sample 2: there is no file …/gone.mp4
         …/conversations.json:sample 3: there is no answer: the last turn is not gpt's
-        …/conversations.json:sample 4: the labelled answer is empty
+        …/conversations.json:sample 4: the labeled answer is empty
         …/conversations.json:sample 5: found <video> 0 times in human turns; allowed: once
         …/conversations.json:sample 6: found <video> 2 times in human turns; allowed: once
         …/conversations.json:sample 7: found 2 files of images, but <image> 1 time; allowed: as many as files

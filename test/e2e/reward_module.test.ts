@@ -55,7 +55,7 @@ describe('a run that is rewarded by a module', () => {
   it('does not start by a module that gives no score, and is told so by every verb that could start it', async () => {
     write('part.js', 'export default () => 6;');
     const said =
-      /reward term mine: .*, the (labelled picture|source, unchanged): mine gave 6; allowed: a number from 0 to 1/;
+      /reward term mine: .*, the (labeled image|source, unchanged): mine gave 6; allowed: a number from 0 to 1/;
     const [checked, ran, planned, scored] = [
       await call(['check']),
       await call(['run'], '--fresh'),

@@ -234,7 +234,7 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expect(slurm.task(task(submitted, 'orphan'))).toMatchObject({ state: 'CANCELLED' });
     expect(await stateNow('orphan')).toEqual({
       state: 'interrupted',
-      reason: `Slurm job ${task(submitted, 'orphan')}: it was cancelled`,
+      reason: `Slurm job ${task(submitted, 'orphan')}: it was canceled`,
     });
     rmSync(file('fails'));
     expect((await submit([child], [parent])).arrays.map(({ runs }) => runs)).toEqual([['fails'], ['orphan']]);

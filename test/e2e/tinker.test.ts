@@ -156,7 +156,7 @@ describe('text_answers at a training server', () => {
     expect((await place.call(['report', place.run('counted')])).out).toMatch(/spent +[\d,]+ tokens prefilled/);
   });
 
-  it('learns labelled answers', async () => {
+  it('learns labeled answers', async () => {
     const sets = [
       'run_name=labelled',
       'policy.init=null',

@@ -33,7 +33,7 @@ const served = (name: string, ...more: readonly string[]): string[] =>
 const OVERLAYS = ['configs/lib/tiny.libsonnet', 'test/e2e/small.libsonnet'].flatMap((file) => ['--with', file]);
 
 describe('image_edit_tokens at a training server', () => {
-  it('learns labelled edits', async () => {
+  it('learns labeled edits', async () => {
     const ended = await place.call(['run', 'configs/sft_s.jsonnet', ...OVERLAYS, ...served('sft_served')]);
     expect(ended).toMatchObject({ code: 0, err: '' });
     const losses = place.metrics('sft_served').flatMap((line) => {

@@ -1,4 +1,4 @@
-/** What supervised training is shown of labelled images. */
+/** What supervised training is shown of labeled images. */
 import { describe, expect, it } from 'vitest';
 import { flowLabels } from '../../src/recipes/shared/flow/answers.js';
 import type { InpaintTask } from '../../src/recipes/ip_adapter/task.js';
@@ -26,7 +26,7 @@ const task = {
 const batch = (condition_dropout: number, iteration = 1) =>
   flowLabels(task, { batch_size: 400, condition_dropout }, 0).batch(iteration);
 
-describe('a batch of labelled images', () => {
+describe('a batch of labeled images', () => {
   it('shows a share without words and style, but with what is to be painted into', async () => {
     const shown = await batch(0.25);
     const bare = shown.filter(({ prompt }) => prompt.flow.text.every((one) => one === 0));

@@ -18,7 +18,7 @@ function image(level: number) {
 const NOTHING = { artifact: null, words: null, inWords: false };
 const advantages = [0, 1].map(() => ({ advantages: [-1, 1], dropped: false, zeroSpread: false }));
 
-/** Two answers to each of two prompts, of which the first alone has a labelled result. */
+/** Two answers to each of two prompts, of which the first alone has a labeled result. */
 function iteration(): TrainBatch<Prompt, Answer> {
   const answer = { finished: true, logProbs: Float64Array.of(-1) } as unknown as Answer;
   const outcome: Outcome = { kind: 'scored', value: 1, normalised: 0.1, parts: {}, terms: [] };
@@ -42,7 +42,7 @@ function iteration(): TrainBatch<Prompt, Answer> {
 }
 
 describe('recorded episodes', () => {
-  it('name their images, among them the labelled result, which is one for all answers to a prompt', async () => {
+  it('name their images, among them the labeled result, which is one for all answers to a prompt', async () => {
     const paths = new RunPaths(folder(), 'run');
     await recordEpisodes(paths, iteration(), advantages, true);
     const lines = readEpisodes(paths, 5) ?? [];

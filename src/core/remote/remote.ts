@@ -149,7 +149,7 @@ export function requestFailed(
 ): AttemptResult<ReplyOutcome<never>> {
   if (attempt.over) {
     const calledOff = attempt.remainingMs() > 0;
-    return noAnswer('failed', calledOff ? 'cancelled' : `no answer within ${timeoutMs / 1000} s`);
+    return noAnswer('failed', calledOff ? 'canceled' : `no answer within ${timeoutMs / 1000} s`);
   }
   return noAnswer(isNotThere(error) ? 'away' : 'failed', causeOf(error));
 }

@@ -67,10 +67,10 @@ function requireScorable(settings: RewardSettings, set: ExamSet): void {
   const [label, advice] =
     set.reads === 'image'
       ? [
-          'labelled result',
-          'Leave --pairs out: edits of the tiny world have labelled results. Or name other terms, such as viescore.',
+          'labeled result',
+          'Leave --pairs out: edits of the tiny world have labeled results. Or name other terms, such as viescore.',
         ]
-      : ['labelled answer', 'Give each line a "reference". Or name other terms, such as answer_judge.'];
+      : ['labeled answer', 'Give each line a "reference". Or name other terms, such as answer_judge.'];
   throw new UsageError(
     `found the term '${compares.name}', which compares with a ${label}, and these pairs have none; allowed with pairs: terms that do without`,
     { next: advice },

@@ -162,7 +162,7 @@ const phases: Readonly<Record<string, Phase>> = {
 /** The state of a run whose job ended before the run could record its end, and the reason in words. */
 const ends: Readonly<Record<string, readonly [RunStateName, string]>> = {
   BOOT_FAIL: ['failed', 'its node did not boot'],
-  CANCELLED: ['interrupted', 'it was cancelled'],
+  CANCELLED: ['interrupted', 'it was canceled'],
   COMPLETED: ['interrupted', 'it ended without the run being finished'],
   DEADLINE: ['interrupted', 'its deadline passed'],
   FAILED: ['failed', 'it failed'],

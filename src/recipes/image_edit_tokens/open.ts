@@ -168,7 +168,7 @@ async function sampleOf(sample: EditSample, dataset: string): Promise<SampleRow>
     place: `${dataset}: ${id}`,
     item: { instruction, source, truth },
     answers: [
-      ...(truth === null ? [] : [{ what: 'the labelled image', edited: truth }]),
+      ...(truth === null ? [] : [{ what: 'the labeled image', edited: truth }]),
       { what: 'the source, unchanged', edited: source },
       { what: 'an answer without an image', edited: null },
     ],

@@ -25,7 +25,7 @@ export function sampleRewrites(settings: PromptEnhanceSettings, count: number): 
   return sampleRowsOf(settings, count, (row, place) => {
     const { expected } = questionOf(row, settings, place);
     const labeled = { instruction: ownWords(row, settings, place), ...(expected === undefined ? {} : { expected }) };
-    const answers = wordAnswers(labeled, gray).map((one) => ({ ...one, what: `${one.what}, with a grey image` }));
+    const answers = wordAnswers(labeled, gray).map((one) => ({ ...one, what: `${one.what}, with a gray image` }));
     return { place, item: { ...labeled, source: null, truth: null, row }, answers };
   });
 }

@@ -51,7 +51,7 @@ interface AlarmKind {
 
 export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
   edge_density: { label: 'edge density', relativeTo: 'value' },
-  colour_entropy: { label: 'colour entropy', relativeTo: 'value' },
+  colour_entropy: { label: 'color entropy', relativeTo: 'value' },
   dark_fraction: { label: 'the share of dark pixels', relativeTo: 'unit' },
   saturation: { label: 'color saturation', relativeTo: 'value' },
   sharpness: { label: 'sharpness', relativeTo: 'value' },

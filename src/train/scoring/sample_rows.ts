@@ -33,7 +33,7 @@ export function wordAnswers(
   { instruction, expected }: Pick<JudgeItem, 'instruction' | 'expected'>,
   edited: RgbImage | null = null,
 ): SampleAnswer[] {
-  const label = expected === undefined ? [] : [{ what: 'the labelled answer', answer: expected, edited }];
+  const label = expected === undefined ? [] : [{ what: 'the labeled answer', answer: expected, edited }];
   return [
     ...label,
     { what: 'the prompt itself', answer: instruction, edited },

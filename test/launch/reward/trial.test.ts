@@ -150,7 +150,7 @@ describe('a reward that is tried before a run', () => {
     const said = ['6', 'NaN', 'undefined', '{"kind":"best"}', '-0.1', 'Infinity'];
     for (const [i, value] of said.entries()) {
       expect(messages[i]).toContain(`reward term term_${i}: `);
-      expect(messages[i]).toMatch(/rows\.jsonl:1, the labelled answer: term_\d gave /);
+      expect(messages[i]).toMatch(/rows\.jsonl:1, the labeled answer: term_\d gave /);
       expect(messages[i]).toContain(`gave ${value}; allowed: a number from 0 to 1, or an outcome`);
       expect(messages[i]).toContain('(the first of 6 of 6 answers tried)');
     }
@@ -216,7 +216,7 @@ describe('a reward that is tried before a run', () => {
       env: placedIn(folder),
     });
     const [message] = await found([run]);
-    expect(message).toMatch(/words\/train\.jsonl:1, the labelled answer: own: Error: seen/);
+    expect(message).toMatch(/words\/train\.jsonl:1, the labeled answer: own: Error: seen/);
     expect(message).not.toContain('editrl-rows-');
     expect(readdirSync(folder)).toEqual(['own.mjs']);
     expect(readdirSync(tmpdir()).filter((name) => name.startsWith('editrl-rows-'))).toEqual(before);
@@ -228,7 +228,7 @@ describe('rows to score', () => {
     [
       'sft_s__rl_s',
       ['configs/lib/tiny.libsonnet'],
-      ['the labelled image', 'the source, unchanged', 'an answer without an image'],
+      ['the labeled image', 'the source, unchanged', 'an answer without an image'],
     ],
     ['ip_adapter', ['configs/lib/ip_adapter_tiny.libsonnet'], ['the wanted image', 'the context, unchanged']],
   ])('of %s are drawn where its data is not made, with images', async (name, overlays, answers) => {

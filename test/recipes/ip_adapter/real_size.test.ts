@@ -119,7 +119,7 @@ describe('an image of 512 x 512 pixels', () => {
     expect(shape).toEqual({ batch: 1, rows: 32, columns: 32, textTokens: TEXT });
     expect(feeds['hidden']).toHaveLength(1024 * 384);
     const token = (at: number): Float32Array => (feeds['hidden'] as Float32Array).subarray(at * 384, (at + 1) * 384);
-    // The first token is painted, the last one stays: noise, grey or the white source, and 256 places of the mask.
+    // The first token is painted, the last one stays: noise, gray or the white source, and 256 places of the mask.
     expect([...new Set(token(0).subarray(64, 128))]).toEqual([Math.fround(128 / 127.5 - 1)]);
     expect([...new Set(token(0).subarray(128))]).toEqual([1]);
     expect([...new Set(token(1023).subarray(64, 128))]).toEqual([1]);

@@ -154,7 +154,7 @@ describe('prompts are looked at before the first is asked', () => {
     const tokens = prompt.tokens.ids.length + label.ids.length;
     await expect((await within(tokens)).checkPrompts()).resolves.toBeUndefined();
     await expect((await within(tokens - 1)).checkPrompts()).rejects.toThrow(
-      /^2 of 4 prompts with their labelled answers are too long/,
+      /^2 of 4 prompts with their labeled answers are too long/,
     );
   });
 });
@@ -220,7 +220,7 @@ describe('an answer', () => {
 });
 
 describe('labels', () => {
-  it('are the labelled answers with the model\u2019s own end, without what they begin with anyway', async () => {
+  it('are the labeled answers with the model\u2019s own end, without what they begin with anyway', async () => {
     const rows = [{ prompt: 'How many?', answer: 'It is four' }];
     const task = await open({ rows, ...labels, policy: { assistant_prefill: 'It is ' } });
     const [{ prompt, answer: label, weights }] = await wordLabels(task, { size: 1, prompts: 0 }).batch(1);

@@ -67,7 +67,7 @@ const cheats: Record<string, (plan: Plan, i: number) => RgbImage> = {
   'an empty scene': () => blank(224),
   'a white image': () => blank(255),
   'a black image': () => blank(0),
-  'a grey image': () => blank(128),
+  'a gray image': () => blank(128),
 };
 
 const examples = Array.from({ length: scenes }, (_, i) => show(example(i)));

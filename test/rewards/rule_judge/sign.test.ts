@@ -261,7 +261,7 @@ describe('a request that no sign fulfils', () => {
   });
 
   it('is one of a source without a strip', () => {
-    const grey = mapPixels(ref(scene), () => 128);
-    expect(() => scoreSign(grey, scene.prompt, ref(scene))).toThrow(/shows no sign/);
+    const gray = mapPixels(ref(scene), () => 128);
+    expect(() => scoreSign(gray, scene.prompt, ref(scene))).toThrow(/shows no sign/);
   });
 });

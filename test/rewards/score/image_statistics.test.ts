@@ -20,30 +20,30 @@ function draw(width: number, height: number, colourAt: (x: number, y: number) =>
   return { width, height, data };
 }
 
-const grey = (level: number): Colour => [level, level, level];
-const flat = (level: number): RgbImage => draw(8, 8, () => grey(level));
+const gray = (level: number): Colour => [level, level, level];
+const flat = (level: number): RgbImage => draw(8, 8, () => gray(level));
 
 describe('edge density', () => {
   it('is 0 for one color, and for an image without interior', () => {
     expect(imageStatistics(flat(255)).edgeDensity).toBe(0);
-    expect(imageStatistics(draw(2, 9, (x) => grey(255 * x))).edgeDensity).toBe(0);
+    expect(imageStatistics(draw(2, 9, (x) => gray(255 * x))).edgeDensity).toBe(0);
   });
 
   it('counts the two columns beside a step', () => {
-    const step = draw(10, 7, (x) => grey(x < 5 ? 0 : 200));
+    const step = draw(10, 7, (x) => gray(x < 5 ? 0 : 200));
     expect(imageStatistics(step).edgeDensity).toBeCloseTo(2 / 8, 12);
-    const turned = draw(7, 10, (_x, y) => grey(y < 5 ? 0 : 200));
+    const turned = draw(7, 10, (_x, y) => gray(y < 5 ? 0 : 200));
     expect(imageStatistics(turned).edgeDensity).toBeCloseTo(2 / 8, 12);
   });
 
   it('takes a step of a tenth of the range for an edge, and a lower one for none', () => {
-    const step = (height: number): RgbImage => draw(10, 7, (x) => grey(x < 5 ? 100 : 100 + height));
+    const step = (height: number): RgbImage => draw(10, 7, (x) => gray(x < 5 ? 100 : 100 + height));
     expect(imageStatistics(step(Math.ceil(EDGE_HEIGHT))).edgeDensity).toBeGreaterThan(0);
     expect(imageStatistics(step(Math.floor(EDGE_HEIGHT))).edgeDensity).toBe(0);
   });
 
   it('is 1 where every pixel lies beside a step', () => {
-    expect(imageStatistics(draw(9, 9, (x) => grey(x % 4 < 2 ? 0 : 255))).edgeDensity).toBe(1);
+    expect(imageStatistics(draw(9, 9, (x) => gray(x % 4 < 2 ? 0 : 255))).edgeDensity).toBe(1);
   });
 
   it('follows the luma: blue counts least', () => {
@@ -56,24 +56,24 @@ describe('edge density', () => {
 describe('statistics of what editors break', () => {
   it('measures saturation as the mean distance of the channels', () => {
     expect(imageStatistics(flat(90)).saturation).toBe(0);
-    expect(imageStatistics(draw(4, 4, (x) => (x < 2 ? [255, 0, 0] : grey(9)))).saturation).toBeCloseTo(0.5, 12);
+    expect(imageStatistics(draw(4, 4, (x) => (x < 2 ? [255, 0, 0] : gray(9)))).saturation).toBeCloseTo(0.5, 12);
   });
 
   it('measures sharpness as the mean Laplacian: a checkerboard has the most, a ramp none', () => {
-    expect(imageStatistics(draw(9, 9, (x, y) => grey(255 * ((x + y) % 2)))).sharpness).toBeCloseTo(4, 12);
-    expect(imageStatistics(draw(9, 9, (x) => grey(20 * x))).sharpness).toBe(0);
+    expect(imageStatistics(draw(9, 9, (x, y) => gray(255 * ((x + y) % 2)))).sharpness).toBeCloseTo(4, 12);
+    expect(imageStatistics(draw(9, 9, (x) => gray(20 * x))).sharpness).toBe(0);
     const step = (width: number): RgbImage =>
-      draw(12, 12, (x) => grey(Math.round(200 * Math.min(1, Math.max(0, (x - 6) / width)))));
+      draw(12, 12, (x) => gray(Math.round(200 * Math.min(1, Math.max(0, (x - 6) / width)))));
     expect(imageStatistics(step(6)).sharpness).toBeLessThan(0.5 * imageStatistics(step(1)).sharpness);
   });
 
   it('finds tiles of 8 and of 16 pixels, and neither noise nor tiles of 5', () => {
     const tiles = (side: number): RgbImage =>
-      draw(64, 64, (x, y) => grey(100 + 40 * ((Math.floor(x / side) + Math.floor(y / side)) % 2)));
+      draw(64, 64, (x, y) => gray(100 + 40 * ((Math.floor(x / side) + Math.floor(y / side)) % 2)));
     expect(imageStatistics(tiles(8)).grid).toBeCloseTo(40 / 255, 2);
     expect(imageStatistics(tiles(16)).grid).toBeCloseTo(40 / 255, 2);
     expect(imageStatistics(tiles(5)).grid).toBe(0);
-    const noise = draw(64, 64, (x, y) => grey((x * 7919 + y * 104729 + x * y * 31) % 256));
+    const noise = draw(64, 64, (x, y) => gray((x * 7919 + y * 104729 + x * y * 31) % 256));
     expect(imageStatistics(noise).grid).toBeLessThan(0.03);
   });
 
@@ -83,7 +83,7 @@ describe('statistics of what editors break', () => {
     expect(changedFraction(flat(111), source)).toBe(1);
     expect(
       changedFraction(
-        draw(8, 8, (x) => (x < 2 ? [100, 100, 130] : grey(100))),
+        draw(8, 8, (x) => (x < 2 ? [100, 100, 130] : gray(100))),
         source,
       ),
     ).toBe(0.25);
@@ -107,13 +107,13 @@ describe('color entropy', () => {
   });
 
   it('is blind to noise inside one level', () => {
-    expect(imageStatistics(draw(4, 4, (x, y) => grey(64 + ((x + y) % 8)))).colorEntropy).toBe(0);
+    expect(imageStatistics(draw(4, 4, (x, y) => gray(64 + ((x + y) % 8)))).colorEntropy).toBe(0);
   });
 });
 
 describe('dark fraction', () => {
   it('is the share of pixels below an eighth of the range', () => {
-    expect(imageStatistics(draw(4, 4, (x) => grey(x < 1 ? 0 : 200))).darkFraction).toBe(0.25);
+    expect(imageStatistics(draw(4, 4, (x) => gray(x < 1 ? 0 : 200))).darkFraction).toBe(0.25);
     expect(imageStatistics(flat(DARK_LUMA)).darkFraction).toBe(0);
     expect(imageStatistics(flat(DARK_LUMA - 1)).darkFraction).toBe(1);
     // pure blue is dark, pure green is not
@@ -137,8 +137,8 @@ describe('source similarity', () => {
   });
 
   it('compares with the nearest pixel where sizes differ', () => {
-    const small = draw(2, 2, (x, y) => grey(100 * x + 50 * y));
-    const large = draw(6, 4, (x, y) => grey(100 * Math.floor(x / 3) + 50 * Math.floor(y / 2)));
+    const small = draw(2, 2, (x, y) => gray(100 * x + 50 * y));
+    const large = draw(6, 4, (x, y) => gray(100 * Math.floor(x / 3) + 50 * Math.floor(y / 2)));
     expect(sourceSimilarity(large, small)).toBe(1);
     expect(sourceSimilarity(small, large)).toBe(1);
   });
@@ -148,7 +148,7 @@ describe('repeats', () => {
   it('are found by size and pixels alone', () => {
     expect(imageId(flat(1))).toBe(imageId(flat(1)));
     expect(imageId(flat(1))).not.toBe(imageId(flat(2)));
-    expect(imageId(draw(2, 8, () => grey(1)))).not.toBe(imageId(draw(8, 2, () => grey(1))));
+    expect(imageId(draw(2, 8, () => gray(1)))).not.toBe(imageId(draw(8, 2, () => gray(1))));
   });
 
   it('count only where prompts differ', () => {

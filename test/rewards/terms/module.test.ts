@@ -59,9 +59,9 @@ describe('a reward module', () => {
   });
 
   it('scores what the example says it scores', async () => {
-    const [black, grey] = [0, 100].map((level) => ({ width: 2, height: 1, data: new Uint8Array(6).fill(level) }));
+    const [black, gray] = [0, 100].map((level) => ({ width: 2, height: 1, data: new Uint8Array(6).fill(level) }));
     const term = await open({ ...example('brightness_change.js'), settings: { at: 200 } });
-    const outcome = await term.score(wholeItem({ source: black, edited: grey }));
+    const outcome = await term.score(wholeItem({ source: black, edited: gray }));
     expect(outcome).toMatchObject({ kind: 'scored', normalised: 0.5, value: 0.5 });
     expect(outcome.parts['brightness_change/difference']).toBeCloseTo(100, 9);
     const brief = await open({ ...example('brief_answer.js'), settings: { words: 2 } });

@@ -118,7 +118,7 @@ describe('image_similarity of what is changed', () => {
     ['right, and the rest black', scene(220, () => 0), 0, 0.55, false],
     ['half of the way, and the rest wrecked', scene(120, noise), 0, 0.35, false],
     ['everything wrecked', scene(20, noise), 0, 0, false],
-    ['all grey', plain(128), 0, 0.5, true],
+    ['all gray', plain(128), 0, 0.5, true],
     ['all black', plain(0), 0, 0, false],
     ['all white', plain(255), 0, 0.25, false],
     [

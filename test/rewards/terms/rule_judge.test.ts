@@ -61,7 +61,7 @@ describe('the rule judge', () => {
     expect(found.map(({ parts }) => parts['pairwise/contradicted'])).toEqual([0, 0, 0]);
     const [ofCopy, ofRight, ofBlank] = found.map((outcome) => (outcome.kind === 'scored' ? outcome.value : NaN));
     expect(ofRight).toBeGreaterThan(ofCopy);
-    // A copy and a grey image are worth 0 alike.
+    // A copy and a gray image are worth 0 alike.
     expect(ofCopy).toBeCloseTo(ofBlank, 12);
   });
 

@@ -149,7 +149,7 @@ export function sampleVisionEdits(settings: Pick<VisionEditSettings, 'data'>, co
           const beside = await Promise.all(further.map(async (file) => (await readFitted(file, where, null)).image));
           const others = beside.length === 0 ? {} : { beside };
           const label = response === null ? {} : { expected: response };
-          const labeled = { what: 'the labelled image', answer: response ?? '', edited: truth };
+          const labeled = { what: 'the labeled image', answer: response ?? '', edited: truth };
           return {
             place: where,
             item: { instruction, source, ...others, truth, ...label, row: { ...edit } },

@@ -223,7 +223,7 @@ export class WordsTask<
       }
     }
     if (first === null) return;
-    const found = `${tooLong} of ${looked} prompts${isSupervised ? ' with their labelled answers' : ''} are too long`;
+    const found = `${tooLong} of ${looked} prompts${isSupervised ? ' with their labeled answers' : ''} are too long`;
     throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
   }
 

@@ -340,7 +340,7 @@ const allFailed: Answer = {
   reason: 'connection',
   detail: 'not asked: all reward servers failed just now',
 };
-const cancelled = unscored('aborted', 'cancelled');
+const cancelled = unscored('aborted', 'canceled');
 
 function unscored(reason: UnscoredReason, detail: string): Outcome {
   return { kind: 'unscored', reason, detail, parts: {} };

@@ -46,7 +46,7 @@ async function readingTerm(name: string, settings: OcrSettings, scorer: Scorer):
       const { value, parts } = scoreLines(lines);
       return { kind: 'scored', value, normalised: value, parts };
     } catch (error) {
-      if (signal?.aborted === true) return unscored(item, 'aborted', 'cancelled while its text was read');
+      if (signal?.aborted === true) return unscored(item, 'aborted', 'canceled while its text was read');
       if (error instanceof EngineError) return unscored(item, 'server_error', error.message);
       throw error;
     }

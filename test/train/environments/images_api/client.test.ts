@@ -189,7 +189,7 @@ describe('what goes wrong each time', () => {
     const drawn = clientOf(stub.url).draw(asked, new Deadline(clock, 600_000, over.signal));
     while (stub.asked.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     over.abort();
-    expect(await failureOf(drawn)).toContain('cancelled');
+    expect(await failureOf(drawn)).toContain('canceled');
   });
 });
 

@@ -33,7 +33,7 @@ describe.each([
     expect(space.prompt(gridOf(one.codes), words)).toEqual(one[key]);
   });
 
-  it('spells a labelled answer that thinks, and reads it back', async () => {
+  it('spells a labeled answer that thinks, and reads it back', async () => {
     const { codes, rationale, ...both } = expectedOfEmu3.answer;
     const answer = space.answer(gridOf(codes), await space.thought(rationale), false);
     expect(answer).toEqual(both[key]);
