@@ -17,7 +17,7 @@ describe('editrl config explain', () => {
     expect(out).toContain("algorithm.kl_coeff (algorithm.type 'grpo')\n");
     expect(out).toContain('  type: a number >= 0\n  default: 0.0003\n');
     expect(out).toContain('  default: 0.004\n');
-    expect(out).toContain('  recipes: ip_adapter\n');
+    expect(out).toContain('  recipes: ip_adapter, image_editor\n');
     expect(out.split('\n').every((line) => line.length <= 80)).toBe(true);
   });
 

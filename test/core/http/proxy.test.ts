@@ -73,7 +73,9 @@ describe('a pool with HTTP_PROXY', () => {
     expect(await ask(server.url)).toBe('directly');
     expect(await ask(server.url.replace('127.0.0.1', 'localhost'))).toBe('directly');
     expect(await ask(server.url.replace('127.0.0.1', '127.0.0.9')).catch(() => 'refused')).not.toBe('from the proxy');
-    expect(proxy.seen).toEqual([]);
+    // A client of another test file may still know a proxy that had this one's port.
+    const { port } = new URL(server.url);
+    expect(proxy.seen.filter((request) => request.includes(`:${port}`))).toEqual([]);
   });
 
   it.each(['judge.example.invalid', '.example.invalid', '*', 'other,example.invalid:80'])(
