@@ -156,7 +156,7 @@ export const imageEditor = preset<ImageEditorSettings>({
       models: ['policy.parts.vae', 'policy.parts.text_encoder', 'reader.model'],
       engines: ['reader.engine'],
       learns: flowPolicyLearner(shapeOfModel, trainedOf, sizesOf),
-      warnings: idleClip,
+      warnings: (settings) => [...idleClip(settings), ...idlePrompt(settings)],
       missing: (settings) => [...startMissing(settings), ...partsMissing(settings)],
     },
     { rules: rewardRules },
@@ -178,6 +178,14 @@ function partsMissing({ policy: { parts, model_type }, reader, data }: ImageEdit
         ]
       : []),
   ];
+}
+
+function idlePrompt({
+  prompt: { system, variables },
+  reader,
+}: Pick<ImageEditorSettings, 'prompt' | 'reader'>): string[] {
+  if (reader !== null || (system === null && Object.keys(variables).length === 0)) return [];
+  return ['prompt has no effect without a reader: a text encoder reads only the instruction'];
 }
 
 /** Batches of labels consist of whole micro-batches. Noisy steps are cut into micro-batches by their shapes. */

@@ -47,6 +47,19 @@ describe('the settings of image_editor', () => {
     expect(problemsOf(changes)).toEqual([]);
   });
 
+  it.each([
+    [{}, []],
+    [{ prompt: { system: 'You edit.' }, reader: { model: 'm' } }, []],
+    [
+      { prompt: { system: 'You edit.' } },
+      ['prompt has no effect without a reader: a text encoder reads only the instruction'],
+    ],
+    [{ prompt: { variables: { add_vision_id: true } } }, [expect.stringContaining('prompt has no effect')]],
+  ])('warn of %j without a reader of it', (changes, warnings) => {
+    const settings = smallSettings({ algorithm: { type: 'grpo', clip_range: null }, ...changes });
+    expect(recipeOf(settings).warnings(settings)).toEqual(warnings);
+  });
+
   it('name what a model of real size lacks', () => {
     const missing = (changes: Parameters<typeof smallSettings>[0]): readonly string[] => {
       const settings = smallSettings(changes);
