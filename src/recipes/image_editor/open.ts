@@ -5,6 +5,7 @@ import { sessionOptions } from '../../compute/onnx/session.js';
 import { freshFlux, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import { imageEditData } from '../../data/tiny/image_edits.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
+import { lacksHubBase } from '../../models/adapters/files.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
 import type { ImageCodec } from '../../train/environments/image_codec.js';
@@ -19,6 +20,7 @@ import {
   requireUnconditional,
   type FlowModel,
 } from '../../train/policies/flow/load.js';
+import { requireModelType } from '../../train/policies/flow/model_types.js';
 import { requireGuidable } from '../../train/policies/flow/pipeline.js';
 import { FlowPolicy } from '../../train/policies/flow/policy.js';
 import type { FlowSampling } from '../../train/policies/flow/sampler.js';
@@ -112,9 +114,10 @@ function configOf(
   { width }: Pick<Instructions, 'width'>,
   resolveRun: RunResolver,
 ): FlowTransformerConfig {
-  const { init, model } = settings.policy;
+  const { init, model, model_type: type } = settings.policy;
   if (model !== null) {
     const config = describeFlowModel(modelFolder(model, resolveRun));
+    requireModelType(config, type);
     return { ...config, condition_dropout: finalDropout(config.condition_dropout, settings) };
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
@@ -138,9 +141,14 @@ const guidableCheck = checkOf('guidance of a pipeline', requireGuidableIn);
 
 const editorCheck = checkOf(
   'image editor',
-  (folder: string, lora: ImageEditorSettings['policy']['lora'], guidance: number | null) => {
-    const trains = lora === null ? 'all' : 'lora';
-    if (existsSync(folder)) checkFlowModel(folder, { trains, lora, imagePrompt: null }, guidance);
+  (
+    folder: string,
+    { lora, model_type: type }: Pick<ImageEditorSettings['policy'], 'lora' | 'model_type'>,
+    guidance: number | null,
+  ) => {
+    if (!existsSync(folder) || lacksHubBase(folder)) return;
+    requireModelType(describeFlowModel(folder), type);
+    checkFlowModel(folder, { trains: lora === null ? 'all' : 'lora', lora, imagePrompt: null }, guidance);
   },
 );
 
@@ -149,6 +157,7 @@ export const imageEditor: OpenRecipe<ImageEditorSettings> = {
   checks: (settings, shapeOf) => {
     const { algorithm, reader, policy, rollout, prompt, data } = settings;
     const guidance = algorithm.type === 'sft' ? null : rollout.guidance_scale;
+    const { lora, model_type } = policy;
     const columns = [...editColumns(data), ...(algorithm.type === 'sft' ? [data.columns.target] : [])];
     return [
       ...datasetChecks(settings, (path) => rowsCheck(path, columns)),
@@ -157,7 +166,7 @@ export const imageEditor: OpenRecipe<ImageEditorSettings> = {
         : languageModelChecks({ ...reader, tokenizer: null, lora: null, train: NOTHING_TRAINS }, prompt)),
       ...flowPartChecks(policy.parts),
       ...(typeof policy.parts.text_encoder === 'string' ? [guidableCheck(policy.parts.text_encoder, guidance)] : []),
-      ...(typeof policy.model === 'string' ? [editorCheck(policy.model, policy.lora, guidance)] : []),
+      ...(typeof policy.model === 'string' ? [editorCheck(policy.model, { lora, model_type }, guidance)] : []),
       ...guidanceChecks('policy', policy.model, guidance, shapeOf),
     ];
   },

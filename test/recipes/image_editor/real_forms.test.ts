@@ -201,6 +201,15 @@ describe('FLUX.2-klein as the policy of image_editor', () => {
     expect(drawn.item.edited).toMatchObject(picture);
   });
 
+  it('has no noise levels of another family', async () => {
+    const dir = dataWith('klein', [row(1)]);
+    writeFileSync(join(dir, 'edits', 'a.png'), plain(12, 16, [9, 9, 9]));
+    const settings = await settingsOf('klein', dir, "{ policy+: { model_type: 'flux' } }");
+    const message = "found 'flux' for a Flux2Transformer2DModel; allowed: 'flux2'";
+    expect(problems(settings)).toEqual([message]);
+    await expect(taskOf(settings)).rejects.toThrow(message);
+  });
+
   it('has no guidance if its pipeline was distilled', async () => {
     const dir = dataWith('klein', [row(1)]);
     const index = join(dir, 'flux2-klein', 'model_index.json');

@@ -1,4 +1,6 @@
 /** How the families of flow models space their noise levels. */
+import { CheckpointError } from '../../../core/errors.js';
+import { flowClassOf, type FlowArchitecture, type FlowTransformerConfig } from '../../../compute/nets/flow/config.js';
 
 export interface FlowModelType {
   /** Noise levels from 1 down to 0, steps + 1 of them, for an image with this many tokens. */
@@ -83,3 +85,21 @@ export const flowModelTypes = {
 } as const satisfies Readonly<Record<string, FlowModelType>>;
 
 export type FlowModelTypeName = keyof typeof flowModelTypes;
+
+/** The types of each architecture. This program makes tiny models as FLUX. */
+const typesOf: Readonly<Record<FlowArchitecture, readonly FlowModelTypeName[]>> = {
+  flux: ['tiny', 'flux'],
+  flux2: ['flux2'],
+  qwen_image: ['qwen'],
+  sd3: ['sd3'],
+};
+
+/** Raises CheckpointError for a model whose architecture has other noise levels than `type`: its images would be noisy or pale. */
+export function requireModelType(config: FlowTransformerConfig, type: FlowModelTypeName): void {
+  const allowed = typesOf[config.architecture];
+  if (allowed.includes(type)) return;
+  throw new CheckpointError(`found '${type}' for a ${flowClassOf(config)}; allowed: '${allowed.join("', '")}'`, {
+    where: 'policy.model_type',
+    next: `Set policy.model_type to '${allowed[allowed.length - 1]}'.`,
+  });
+}
