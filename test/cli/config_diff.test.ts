@@ -83,7 +83,7 @@ describe('editrl config diff', () => {
     expect(kinds.differences).toContainEqual({ key: 'environment.init.patch', b: 8, effect: 'result' });
   });
 
-  it('tells a text file whose text has changed since the run was started', async () => {
+  it('reports a text file whose text has changed since the run was started', async () => {
     const prompt = join(folder, 'sc.txt');
     writeFileSync(prompt, 'is it done?');
     const set = `reward.prompts={"viescore_sc": ${JSON.stringify(prompt)}}`;

@@ -32,7 +32,7 @@ function own(): { folder: string; args: string[] } {
 }
 
 describe('editrl data pack', () => {
-  it('packs pictures, says where they are, and says so again', async () => {
+  it('packs images, says where they are, and reports it again', async () => {
     const { folder, args } = own();
     const written = capture();
     expect(await main([...args, '--size', '16'])).toBe(0);
@@ -93,7 +93,7 @@ describe('editrl data pack', () => {
 });
 
 describe('editrl data check of several datasets', () => {
-  it('goes on after one that cannot be read', async () => {
+  it('continues after one that cannot be read', async () => {
     const folder = folders();
     writeFiles(folder, { 'a.jsonl': '{"prompt":"a"}\n', 'b.parquet': 'PAR1', 'd.txt': Buffer.from([0xff, 0x0a]) });
     const paths = ['b.parquet', 'a.jsonl', 'gone.jsonl', 'd.txt', 'a.jsonl'].map((name) => join(folder, name));
@@ -132,7 +132,7 @@ describe('editrl data check of inpainting samples', () => {
 });
 
 describe('editrl data check of edits in rows', () => {
-  it('reads edits in rows by the columns that it is told', async () => {
+  it('reads edits in rows by the given columns', async () => {
     const folder = folders();
     const list = join(folder, 'edits.jsonl');
     writeFileSync(list, JSON.stringify({ before: 'gone.png', ask: 'make it red' }));
@@ -238,7 +238,7 @@ describe('editrl data check of prompts and captions', () => {
 describe('editrl data check --training', () => {
   const edit = (source: string, instruction: string) => ({ source, instruction });
 
-  it('counts the samples of each dataset that are trained on: the same words, and the same picture by its pixels', async () => {
+  it('counts the samples of each dataset that are trained on: the same words, and the same image by its pixels', async () => {
     const folder = folders();
     writeFiles(folder, {
       'a.png': plain(24, 16, [9, 9, 9]),

@@ -20,7 +20,7 @@ const finished: RunState = {
 const overlays = ['configs/lib/tiny.libsonnet'];
 
 describe('the end of a run', () => {
-  it('that stopped because its loss was flat says what makes it go on', async () => {
+  it('that stopped because its loss was flat says what makes it continue', async () => {
     const sets = ['algorithm.sft.patience=4', 'num_iterations=1000'];
     const { settings } = await loadConfig({ file: 'configs/sft_s.jsonnet', overlays, sets });
     const reason = 'the held-out loss has been flat for 4 validations';
@@ -46,7 +46,7 @@ describe('the end of a run', () => {
     );
   });
 
-  it('is told of a run that was finished before, and of no other', async () => {
+  it('is shown for a run that was finished before, and for no other', async () => {
     const { settings } = await loadConfig({ file: 'experiments/foreign/quadratic.jsonnet' });
     expect(describeEnding(settings, finished, false)).toBeNull();
     expect(describeEnding(settings, finished, true)).toBe(
@@ -55,7 +55,7 @@ describe('the end of a run', () => {
   });
 });
 
-it('a run that was stopped says what there is to go on from', () => {
+it('a run that was stopped says what there is to continue from', () => {
   const paths = new RunPaths(newFolder(), 'mine');
   mkdirSync(paths.dir);
   expect(describeInterruption(paths)).toBe(

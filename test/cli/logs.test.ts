@@ -102,7 +102,7 @@ describe('following', () => {
     expect(followed.text()).toBe('first\nlast\n');
   });
 
-  it('begins with the last lines and goes on with the next attempt from its start', async () => {
+  it('begins with the last lines and continues with the next attempt from its start', async () => {
     const paths = running();
     folder.log(paths.consoleLog(1), 'a\nb\nc\n');
     const followed = follow(paths, { lines: 1 });

@@ -128,7 +128,7 @@ describe('an agent that asks for what is not there', () => {
     else expect(text).toBe(await refusal(...command, ...(takesDir ? ['--exp-dir', folder.dir] : [])));
   });
 
-  it('is told of an argument that a tool does not have', async () => {
+  it('reports an argument that a tool does not have', async () => {
     const { isError, text } = await call('status', { run: ['y'] });
     expect(isError).toBe(true);
     expect(text).toContain('"run"');
@@ -146,7 +146,7 @@ describe('commands that are started', () => {
     expect(started.all).toMatchObject([{ name: 'a', command: 'editrl run a', ended: expect.any(String) as string }]);
   });
 
-  it('go on when they are under way, and when that takes long; their end is known later', async () => {
+  it('continue when they are under way, and when that takes long; their end is known later', async () => {
     const started = program('setTimeout(() => {}, 900)');
     const begun = performance.now();
     expect(await started.start('a', [], () => true)).toMatchObject({ ended: null });

@@ -109,7 +109,7 @@ describe('editrl prune', () => {
     });
   });
 
-  it('keeps what has a lock that cannot be read, and goes on', async () => {
+  it('keeps what has a lock that cannot be read, and continues', async () => {
     const [piped, empty, sound] = ['piped', 'empty', 'sound'].map((name) => setAside(make(name))!);
     spawnSync('mkfifo', [join(piped, 'lock.json')]);
     writeFileSync(join(empty, 'lock.json'), '{}');

@@ -90,7 +90,7 @@ it.each([
   },
 );
 
-it('stops waiting when told to, and says that the run goes on', async () => {
+it('stops waiting on request, and reports that the run continues', async () => {
   const paths = folder.make('stubborn', 'running');
   await owner(paths, false);
   const stop = new AbortController();

@@ -194,7 +194,7 @@ describe("EARL's flat form", () => {
     ]);
   });
 
-  it('saves and keeps as EARL does where it is told nothing', async () => {
+  it('saves and keeps checkpoints like EARL by default', async () => {
     const of = async (...sets: string[]): Promise<unknown> => {
       const { settings } = await loadTrained({ file: flat, sets, env });
       return [settings.checkpoint.save_every_n_iterations, settings.checkpoint.keep_every_n_iterations];

@@ -119,7 +119,7 @@ describe('what cannot change the weights of a supervised run', () => {
   });
 });
 
-it('an overlay whose key is that of another algorithm is told so', async () => {
+it('reports an overlay with a key of another algorithm', async () => {
   const request = {
     file: 'configs/sft_s.jsonnet',
     overlays: [tiny, written('{ algorithm+: { kl_coeff: 1 } }')],

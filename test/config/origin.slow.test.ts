@@ -157,7 +157,7 @@ it('config show names the flat keys of a flat file', async () => {
   expect(place.replaceAll(`${folder}/`, '')).toBe(`flat.jsonnet:${line}`);
 });
 
-it('tells fields from comments, texts and other words', () => {
+it('distinguishes fields from comments, texts and other words', () => {
   const text = `{ a: 1, // a: 2\n'a'+: 3, "a" :: 4, aa: 5, b: 'a: 6', c: $.a, /* a: 7 */ d: |||\n  a: 8\n|||, # a: 9\n e: x[a:2], assert a : 'm' }`;
   const { fields } = readJsonnet(text);
   expect(fields.map(({ name, at }) => [name, text[at]]).filter(([name]) => name === 'a')).toEqual([

@@ -224,7 +224,7 @@ describe('the settings hash', () => {
     expect(await hashes[0]).toBe(await hashes[1]);
   });
 
-  it('stays when a config lies elsewhere than the one of the run that it starts from', async () => {
+  it('stays when a config and the config of its parent are in different folders', async () => {
     const here = await load();
     const deeper = await load('policy.model.config=../sft_s.jsonnet', 'environment.model.config=../tiny_vq.jsonnet');
     expect(deeper.resultHash).toBe(here.resultHash);
@@ -235,7 +235,7 @@ describe('the settings hash', () => {
     ]);
   });
 
-  it('changes with what a prompt file says, and not with where it lies', async () => {
+  it('changes with the text of a prompt file, and not with its path', async () => {
     const folder = newFolder();
     const [one, two] = ['one.txt', 'two.txt'].map((name) => join(folder, name));
     writeFileSync(one, 'Be strict.\n');

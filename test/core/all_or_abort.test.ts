@@ -14,7 +14,7 @@ describe('work that is started at once', () => {
     await expect(allOrAbort([calledOff, broken, calledOff])).rejects.toThrow('the disk is full');
   });
 
-  it('is cancelled by its caller', async () => {
+  it('is canceled by its caller', async () => {
     const stop = new AbortController();
     const work = allOrAbort([calledOff], stop.signal);
     stop.abort();

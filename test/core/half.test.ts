@@ -45,7 +45,7 @@ describe('half precision', () => {
     }
   });
 
-  it('widens a tensor anew at each reading', () => {
+  it('widens a tensor again at each reading', () => {
     const tensor = new HalfTensor([2], floatsToHalves(Float32Array.of(1, -0.5)));
     tensor.data.fill(7);
     expect([...tensor.data]).toEqual([1, -0.5]);

@@ -75,7 +75,7 @@ describe('a lock that is kept alive', () => {
     expect(lost).not.toHaveBeenCalled();
   });
 
-  it('tries again if the disk rejects one, and tells of the first in a row', () => {
+  it('tries again if the disk rejects one, and reports the first in a row', () => {
     vi.useFakeTimers();
     const lock = takeLock(path(), () => {}, world);
     const [onLost, onRefused] = [vi.fn(), vi.fn()];
@@ -91,7 +91,7 @@ describe('a lock that is kept alive', () => {
     expect(readdirSync(dirname(lock.path))).toEqual([]);
   });
 
-  it('tells once if another process has taken it, and leaves it there', () => {
+  it('reports once that another process has taken it, and leaves it there', () => {
     vi.useFakeTimers();
     const lock = takeLock(path(), () => {}, world);
     const onLost = vi.fn();
@@ -124,7 +124,7 @@ it('knows what there is to know of an owner', () => {
   }
 });
 
-it('is not taken from whoever took it over while the one before was looked at', () => {
+it('is not taken from a process that took it over while the previous lock was checked', () => {
   const path = join(newFolder(), 'a.lock');
   leave(path, '{"token":"gone"}', 50);
   let other: FileLock | null = null;

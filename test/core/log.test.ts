@@ -309,7 +309,7 @@ describe('appending', () => {
     expect(text()).toBe('{"iteration":1}\n');
   });
 
-  it('takes back half a line when the disk is full, and can go on', () => {
+  it('takes back half a line when the disk is full, and can continue', () => {
     let full = false;
     const writer = open({
       write: (file, bytes, offset, length) => {

@@ -7,7 +7,7 @@ import { packError } from '../../src/launch/worker/protocol.js';
 
 const emfile = (): Error => Object.assign(new Error('EMFILE: too many open files, open x'), { code: 'EMFILE' });
 
-it('the limit is read where the system tells it', () => {
+it('the limit is read if the system reports it', () => {
   const limits = 'Limit                     Soft Limit           Hard Limit           Units\n';
   expect(limitIn(`${limits}Max open files            1024                 4096                 files\n`)).toBe(1024);
   expect(limitIn(`${limits}Max open files            unlimited            unlimited            files\n`)).toBeNull();

@@ -68,7 +68,7 @@ describe('a file of a run', () => {
     expect(() => readPlain(path)).toThrow('this has more than 64 MiB');
   });
 
-  it('has its size counted where the system tells none', () => {
+  it('has its size counted if the system reports none', () => {
     expect(readPlain('/proc/self/status')!.length).toBeGreaterThan(100);
     expect(() => readPlain('/proc/self/status', 100)).toThrow('more than 100 bytes');
   });

@@ -46,7 +46,7 @@ it('waits as long as the server asks, at least for its own pause, and gives up w
   }
 });
 
-it('counts anew when the work has come further', async () => {
+it('counts again when the work has come further', async () => {
   const reached = [0, 0, 0, 1, 1, 1];
   const found = await tried([broke, broke, broke, broke, broke], { progress: () => reached.shift() ?? 1 });
   expect(found).toMatchObject({ result: 'done', began: [0, 100, 300, 400, 600, 900] });

@@ -61,7 +61,7 @@ describe('editrl data bench', () => {
     ...{ input_image: { bytes: small, path: 'a.png' }, input_image_raw: { bytes: raw, path: null }, ...rest },
   });
 
-  it('makes a list for each type of GEdit-Bench, whose pictures are those in the files, in one language', async () => {
+  it('makes a list for each type of GEdit-Bench, whose images are those in the files, in one language', async () => {
     const folder = folders();
     const many = Array.from({ length: 120 }, (_, i) => row(`k${i}`, 'subject-add'));
     const lists = [
@@ -86,7 +86,7 @@ describe('editrl data bench', () => {
     expect(read(folder, 'all', 'style_change.jsonl')).toHaveLength(3);
   });
 
-  it('makes a list for each type of ImgEdit, whose pictures stay where they are', async () => {
+  it('makes a list for each type of ImgEdit, whose images stay where they are', async () => {
     const folder = folders();
     writeFiles(folder, {
       'singleturn/animal/1.jpg': small,

@@ -18,7 +18,7 @@ function write(captions: readonly object[] = rows): string {
   return folder;
 }
 
-describe('the digest of captioned pictures', () => {
+describe('the digest of captioned images', () => {
   it('is the same wherever they lie', async () => {
     const folder = write();
     const copy = join(newFolder(), 'copy');
@@ -26,7 +26,7 @@ describe('the digest of captioned pictures', () => {
     expect((await openCaptioned(copy)).digest).toEqual((await openCaptioned(folder)).digest);
   });
 
-  it('changes with a caption, and with the bytes of a picture', async () => {
+  it('changes with a caption, and with the bytes of an image', async () => {
     const folder = write();
     const { ids, files } = (await openCaptioned(folder)).digest;
     const other = (await openCaptioned(write(rows.map((row) => ({ ...row, text: `${row.text}s` }))))).digest;
@@ -38,7 +38,7 @@ describe('the digest of captioned pictures', () => {
     expect(changed.files).not.toBe(files);
   });
 
-  it('names the row whose picture is not there', async () => {
+  it('names the row whose image is not there', async () => {
     const folder = write([...rows, { file_name: '3.png', text: 'a cat' }]);
     const source = await openCaptioned(folder);
     expect(() => source.digest).toThrow(expect.objectContaining({ where: expect.stringMatching(/:4/) as string }));

@@ -62,7 +62,7 @@ describe('openQuestions', () => {
     ]);
   });
 
-  it('reads JSON lines, files elsewhere, earlier turns, pictures, and samples without meta', () => {
+  it('reads JSON lines, files elsewhere, earlier turns, images, and samples without meta', () => {
     const media = newFolder();
     for (const name of ['a.mp4', 'p.png', 'q.png']) writeFileSync(join(media, name), '');
     const list = join(newFolder(), 'asked.jsonl');
@@ -105,7 +105,7 @@ describe('openQuestions', () => {
     expect(openQuestions(folder).digest.files).not.toBe(after.files);
   });
 
-  it('tells all broken samples at once', () => {
+  it('reports all broken samples at once', () => {
     const turns = (human: string, gpt: string) => ({
       ...sample,
       conversations: [
@@ -146,7 +146,7 @@ describe('openQuestions', () => {
     `);
   });
 
-  it('tells lines that are no JSON beside them', () => {
+  it('reports lines that are not JSON beside them', () => {
     const list = join(dataset([sample]), 'lines.jsonl');
     writeFileSync(list, `{"a":\n${JSON.stringify(sample)}\n"words"\n[1`);
     const { problems, samples } = readQuestions(list);

@@ -10,7 +10,7 @@ import { jsonLines, plain, writeFiles } from './image_files.js';
 const columns = { source: 'source', instruction: 'instruction', response: 'response', target: 'target' };
 const picture = plain(4, 4, [1, 2, 3]);
 
-describe('edits of pictures in rows', () => {
+describe('edits of images in rows', () => {
   const newFolder = testFolders('pictured-edits');
 
   function listOf(rows: readonly unknown[]): string {
@@ -19,7 +19,7 @@ describe('edits of pictures in rows', () => {
     return join(folder, 'edits.jsonl');
   }
 
-  it('name their pictures from the folder of the list, and may have no labels', async () => {
+  it('name their images from the folder of the list, and may have no labels', async () => {
     const list = listOf([
       { source: 'a.png', instruction: 'make it red', response: 'a red one', target: 'sub/b.png' },
       { source: 'sub/b.png', instruction: 'remove it' },
@@ -37,7 +37,7 @@ describe('edits of pictures in rows', () => {
     expect(edits.read(1)).toMatchObject({ response: null, target: null });
   });
 
-  it('may begin from several pictures, of which the first is edited', async () => {
+  it('may begin from several images, of which the first is edited', async () => {
     const list = listOf([
       { source: ['a.png', 'sub/b.png', 'a.png'], instruction: 'put it there', target: 'a.png' },
       { source: ['a.png'], instruction: 'put it there' },
@@ -53,7 +53,7 @@ describe('edits of pictures in rows', () => {
     expect(await sourceDigest(several)).not.toBe(await sourceDigest(alone));
   });
 
-  it('notices that a further picture is another one, and looks at each', async () => {
+  it('notices that a further image is another one, and checks each', async () => {
     const rows = [{ source: ['a.png', 'sub/b.png'], instruction: 'x', target: 'a.png' }];
     const [list, other] = [listOf(rows), listOf(rows)];
     writeFiles(join(other, '..'), { 'sub/b.png': plain(8, 4, [1, 2, 3]) });
@@ -84,7 +84,7 @@ describe('edits of pictures in rows', () => {
     expect(error).toMatchObject({ message: expect.stringContaining("column 'source' contains images") as string });
   });
 
-  it('may have other columns, and pictures in another folder', async () => {
+  it('may have other columns, and images in another folder', async () => {
     const list = listOf([{ image: 'b.png', prompt: 'go' }]);
     const media = join(list, '../sub');
     const edits = await openImageEdits(list, media, { ...columns, source: 'image', instruction: 'prompt' });
@@ -108,7 +108,7 @@ describe('edits of pictures in rows', () => {
     await expect(openImageEdits(list, null, columns)).rejects.toThrow(/^3 problems found/);
   });
 
-  it('are told beside the lines that are no rows', async () => {
+  it('are reported beside the lines that are not rows', async () => {
     const list = listOf([{ source: 'a.png', instruction: 'x' }, { source: 'a.png' }]);
     appendFileSync(list, '\n{"source":\n\n[3]\n');
     const { problems, samples } = await checkDataset(list);
@@ -126,7 +126,7 @@ describe('edits of pictures in rows', () => {
     await expect(checkDataset(list)).rejects.toSatisfy((error) => (error as DataError).toText().includes(message));
   });
 
-  it('are read through by data check, pictures and all', async () => {
+  it('are read through by data check, images and all', async () => {
     const list = listOf([
       { source: 'a.png', instruction: 'x', response: 'y' },
       { source: 'a.png', instruction: 'x' },
@@ -139,7 +139,7 @@ describe('edits of pictures in rows', () => {
     expect(report.problems.map(({ where }) => where)).toEqual([`${list}:4`, `${list}:3`]);
   });
 
-  it('are read by other columns where data check is told them', async () => {
+  it('are read by other columns if data check gets them', async () => {
     const list = listOf([
       { before: 'a.png', ask: 'x', after: 'sub/b.png' },
       { before: 'gone.png', ask: 'x' },
@@ -149,7 +149,7 @@ describe('edits of pictures in rows', () => {
     expect(report.problems.map(({ where }) => where)).toEqual([`${list}:2`]);
   });
 
-  it('change their digest with the pictures that they name', async () => {
+  it('change their digest with the images that they name', async () => {
     const list = listOf([{ source: 'a.png', instruction: 'x' }]);
     const before = (await openImageEdits(list, null, columns)).digest;
     writeFiles(join(list, '..'), { 'a.png': plain(9, 9, [7, 8, 9]) });

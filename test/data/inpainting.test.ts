@@ -25,7 +25,7 @@ async function problemOf(changes: Readonly<Record<string, Uint8Array | string>>)
 }
 
 describe('a sample as pixels', () => {
-  it('has pictures of one size and a mask of zeros and ones', async () => {
+  it('has images of one size and a mask of zeros and ones', async () => {
     const { source, mask, ref } = await readTriplet(openSelfBench(writeBench(newFolder())).read(1));
     expect([...source.data.slice(0, 3), ...ref.data.slice(0, 3)]).toEqual([2, 0, 0, 0, 2, 0]);
     expect([source.width, source.height, ref.width, ref.height, mask.width, mask.height]).toEqual([6, 4, 6, 4, 6, 4]);
@@ -46,7 +46,7 @@ describe('a sample as pixels', () => {
     expect(await problemOf({ '2_mask.png': plain(6, 4, [255, 0, 0]) })).toContain('24 of its 24 pixels');
   });
 
-  it('names every picture that cannot be decoded', async () => {
+  it('names every image that cannot be decoded', async () => {
     const whole = await encodePng({ width: 6, height: 4, data: new Uint8Array(72) });
     const message = await problemOf({ '2_mask.png': whole.subarray(0, 40), '2_ref.png': 'no picture' });
     expect(message).toMatch(/2_mask\.png: cannot decode the image.*; .*2_ref\.png: cannot decode the image/);
@@ -202,7 +202,7 @@ describe('samples as squares', () => {
     );
   });
 
-  it('are looked at before a run without their sizes, and checked as squares', async () => {
+  it('are checked as squares before a run, without their sizes', async () => {
     const folder = writeBench(newFolder(), { '2_ref.png': plain(3, 8, [1, 2, 3]) });
     const list = readSelfBench(folder);
     expect(

@@ -57,7 +57,7 @@ describe('a look at samples', () => {
     expect(said({ '2_source.png': jpeg }, 2)).toEqual([]);
   });
 
-  it('is told with what the names tell', () => {
+  it('is reported with the facts from file names', () => {
     const folder = writeBench(newFolder(), {
       '2_mask.png': encodePlainPng(maskOf(() => true, 254)),
       'self_bench.txt': '1 a\n2 b\n3 c\n',

@@ -30,7 +30,7 @@ function errorOf(content: Uint8Array | string): { text: string; file: string } {
 const edit = (more: object): string => JSON.stringify({ source: 'a.png', instruction: 'x', ...more });
 
 describe('readInstructions', () => {
-  it('finds pictures from the folder of the file, and fills what is left out', () => {
+  it('finds images from the folder of the file, and fills what is left out', () => {
     const file = fileOf(
       `${jsonLines([
         { source: 'a.png', instruction: ' make it  red ' },
@@ -76,7 +76,7 @@ describe('readInstructions', () => {
     expect(text.replaceAll(file, 'FILE')).toMatch(message);
   });
 
-  it('tells all lines that are wrong at once, at most twenty', () => {
+  it('reports all wrong lines at once, at most twenty', () => {
     const { text, file } = errorOf(jsonLines(Array.from({ length: 22 }, () => ({ instruction: 'x' }))));
     const lines = text.split('\n');
     expect(lines[0]).toBe('22 problems found');

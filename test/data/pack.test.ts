@@ -72,11 +72,11 @@ function cutTo(side: number): ImageCodes['sizing'] {
   };
 }
 
-describe("packDataset, with a tokenizer whose processor chooses a picture's size", () => {
+describe("packDataset, with a tokenizer whose processor chooses an image's size", () => {
   const odd = { 'red.png': plain(10, 7, RED), 'blue.png': plain(10, 7, BLUE) };
   const sized = { ...codes, sizing: cutTo(4) };
 
-  it('writes pictures and codes in that size, and sizes that were asked for as ever', async () => {
+  it('writes images and codes in that size, and sizes that were asked for as ever', async () => {
     const { request } = own(odd, [edit], { codes: sized });
     const { splits } = await packDataset(request);
     const sample = openEditDataset(splits[0].list).read(0);
@@ -98,7 +98,7 @@ describe("packDataset, with a tokenizer whose processor chooses a picture's size
     expect(await refusal(other)).toContain('a dataset of other images, instructions, size or codes');
   });
 
-  it('says which line has a picture that the processor refuses', async () => {
+  it('says which line has an image that the processor refuses', async () => {
     const { request } = own(odd, [edit], { codes: { ...codes, sizing: cutTo(8) } });
     expect(await refusal(request)).toMatch(/too small, .*edits\.jsonl:1/);
   });
@@ -144,7 +144,7 @@ describe('packDataset, in codes', () => {
     expect(() => openEditDataset(report.splits[0].list).read(0)).toThrow('a sample is not the one that was listed');
   });
 
-  it('keeps pictures and codes together where there are more than are encoded at once', async () => {
+  it('keeps images and codes together where there are more than are encoded at once', async () => {
     const shades = Array.from({ length: 70 }, (_, i) => i);
     const files = Object.fromEntries(shades.map((i) => [`${i}.png`, plain(4, 4, [i, 0, 0])]));
     const lines = shades.map((i) => ({
@@ -166,7 +166,7 @@ describe('packDataset, in codes', () => {
     expect(done.at(-1)).toBe(70);
   });
 
-  it('brings pictures of one shape to one size', async () => {
+  it('brings images of one shape to one size', async () => {
     const files = { ...pair, 'large.png': plain(17, 8, BLUE) };
     const { request } = own(files, [{ ...edit, edited: 'large.png' }], { size: { width: 8, height: 8 } });
     expect(await refusal(request)).toContain(
@@ -183,7 +183,7 @@ describe('packDataset, in codes', () => {
     ]);
   });
 
-  it('refuses pictures that do not go together or cannot be cut, with the line', async () => {
+  it('refuses images that do not go together or cannot be cut, with the line', async () => {
     const { request } = own({ ...pair, 'small.png': plain(4, 4, RED) }, [edit, { ...edit, edited: 'small.png' }]);
     expect(await refusal(request)).toContain(
       `${request.instructions}:2: the source has 8x4 pixels, the edited image 4x4`,
@@ -195,8 +195,8 @@ describe('packDataset, in codes', () => {
   });
 });
 
-describe('packDataset, of pictures', () => {
-  it('writes each picture of a split once', async () => {
+describe('packDataset, of images', () => {
+  it('writes each image of a split once', async () => {
     const lines = [
       edit,
       { ...edit, instruction: 'again' },

@@ -129,7 +129,7 @@ describe('what a lenient reader would change', () => {
     await expect(openRows(path)).rejects.toThrow("column 'prompt' has a text that is not UTF-8");
   });
 
-  it('bytes stay bytes, and a row is found where its picture is', async () => {
+  it('bytes stay bytes, and a row is found where its image is', async () => {
     const [row] = all(await openRows(join(FIXTURES, 'pictures.parquet')));
     expect(row).toMatchObject({ source: { path: 'a.png', bytes: expect.any(Uint8Array) as Uint8Array } });
   });

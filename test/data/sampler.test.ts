@@ -75,7 +75,7 @@ describe('the sampler', () => {
     expect(sum(firstHalf)).toBeLessThan(30);
   });
 
-  it('draws the part of a source once for all where it is told so, and else anew in each epoch', () => {
+  it('draws the part of a source once if requested, and else again in each epoch', () => {
     const drawn = (part?: 'once' | 'each_epoch'): string[] => {
       const sampler = createSampler(sources, {
         seed: 6,

@@ -114,7 +114,7 @@ describe('a folder of inpainting samples', () => {
     expect(refusal.next).toContain(`editrl data check ${file}`);
   });
 
-  it('has its prompts looked at where the caller needs something of them', () => {
+  it('has its prompts checked if the caller requires something of them', () => {
     const folder = writeBench(newFolder(), { 'self_bench.txt': '1 a "B"\n2 a B\n' });
     const quoted: PromptCheck = (prompt, where) => {
       if (!prompt.includes('"')) throw new DataError('quotes nothing', { where });

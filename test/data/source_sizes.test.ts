@@ -24,7 +24,7 @@ const [a, b] = [
   { width: 20, height: 4 },
 ];
 
-describe('the pictures that rows show', () => {
+describe('the images that rows show', () => {
   it('are all of each row, with the sizes that headers tell', () => {
     const path = list('rows.jsonl', [
       { before: 'a.png' },

@@ -92,7 +92,7 @@ describe('hostile files', () => {
     });
   });
 
-  it('each is looked at, and none has executed anything', () => {
+  it('each is read, and none has executed anything', () => {
     expect(readdirSync(join(folder, 'hostile'))).toHaveLength(37);
     expect(existsSync('/tmp/executed')).toBe(false);
   });

@@ -53,7 +53,7 @@ describe('a wrong config', () => {
     expectMessage(await runConfig(configFile(RL), '--set', set), 2, ...parts);
   });
 
-  it('tells everything that is wrong at once', async () => {
+  it('reports all problems at once', async () => {
     const ended = await runConfig(configFile(RL), '--set', 'seed=many', '--set', 'optimiser.lr=1');
     expectMessage(ended, 2, /seed/, /optimiser/, /optimizer/);
   });
@@ -66,7 +66,7 @@ describe('a wrong config', () => {
 });
 
 describe('a dataset', () => {
-  it('with a damaged sample names the file, and the run goes on when it is whole again', async () => {
+  it('with a damaged sample names the file, and the run continues when it is whole again', async () => {
     const list = join(place.data, 'tiny/s/prompts/list/tokenized_datalist.json');
     const { path_list: samples } = JSON.parse(readFileSync(list, 'utf8')) as { path_list: string[] };
     const files = samples.map((sample) => join(place.data, 'tiny/s/prompts', sample));
@@ -88,7 +88,7 @@ describe('a checkpoint', () => {
     expectMessage(ended, 1, /\/no\/such\/folder/);
   });
 
-  it('that is corrupt is passed over for the one before, which is said', async () => {
+  it('that is corrupt is passed over for the one before, which is reported', async () => {
     truncateSync(join(place.run(RL), 'checkpoints/000006/policy.safetensors'), 1000);
     const ended = await runConfig(configFile(RL), '--set', 'num_iterations=7');
     expect(ended).toMatchObject({ code: 0, err: '' });
@@ -134,7 +134,7 @@ function mountSmall(dir: string, kib: number): string | null {
 }
 
 describe('a full disk', () => {
-  it('ends the run with one message, and with space it goes on to the same weights', async ({ skip }) => {
+  it('ends the run with one message, and with space it continues to the same weights', async ({ skip }) => {
     const full = Place.make();
     const why = mountSmall(full.dir, 65_536);
     if (why !== null) {

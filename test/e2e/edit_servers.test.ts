@@ -93,7 +93,7 @@ describe("a run of edit_response with environment.type 'render_server'", () => {
     );
   });
 
-  it('is scored again from its stored pictures, without a server', async () => {
+  it('is scored again from its stored images, without a server', async () => {
     stub = await start();
     const scored: Ended = await place.call(['rescore', whole, '--json']);
     expect(scored).toMatchObject({ code: 0, err: '' });

@@ -178,7 +178,7 @@ describe('a judge that is killed', () => {
     expectUndisturbed('rejudged');
   });
 
-  it('again and again is not waited for: the run stops with a checkpoint, and the same command goes on', async () => {
+  it('again and again is not waited for: the run stops with a checkpoint, and the same command continues', async () => {
     const live = train('unjudged');
     await iterationReached(live, 'unjudged', 1);
     const { code, err } = await killEveryJudge(live);

@@ -106,7 +106,7 @@ describe('a run with a list of judges', () => {
     for (const judge of judges) expect(await requestsOf(judge)).toBeGreaterThan(asked / 4);
   });
 
-  it('goes on with one of them when the other is killed, and scores everything', async () => {
+  it('continues with one of them when the other is killed, and scores everything', async () => {
     const judges = await startJudges(2);
     const run = train('one_left', judges);
     await until('an iteration is done', () => !run.isAlive() || (place.state('one_left')?.iteration ?? 0) >= 1);

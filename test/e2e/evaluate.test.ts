@@ -88,7 +88,7 @@ describe('editrl evaluate', () => {
     ]);
   });
 
-  it('ends with exit code 3 where the judge is away, and goes on by the same command', async () => {
+  it('ends with exit code 3 where the judge is away, and continues by the same command', async () => {
     const away = ['reward.endpoint=http://127.0.0.1:1', 'reward.max_wait_s=1', 'reward.max_attempts=1'];
     const left = await evaluate(RL, ...away.flatMap((set) => ['--set', set]));
     expect(left.code).toBe(3);

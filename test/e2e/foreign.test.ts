@@ -45,7 +45,7 @@ function learned(place: Place): { metrics: unknown; checkpoint: string } {
 
 // Its reason: the trainer under test is a Python script.
 describe.skipIf(!hasPython)("somebody else's trainer", () => {
-  it('is stopped, killed and resumed by name, with the result of a run that nobody touched', async () => {
+  it('is stopped, killed and resumed by name, with the result of a run that no one touched', async () => {
     const untouched = newPlace();
     expect(await untouched.call(['run', CONFIG], CPU)).toMatchObject({ code: 0, err: '' });
     expect(untouched.state(NAME)).toMatchObject({ state: 'finished', iteration: 40 });
@@ -112,7 +112,7 @@ for iteration in range(done + 1, run.config["num_iterations"] + 1):
     for (const run of runs) expect(place.attempts(run)).toBe(1);
   });
 
-  it('is stopped by name out of a sweep that goes on', async () => {
+  it('is stopped by name out of a sweep that continues', async () => {
     const place = newPlace();
     const live = place.start(['sweep', 'experiments/foreign_trainer.jsonnet'], { ...CPU, PAUSE_S: '0.1' });
     const [stopped, ...others] = ['0.05', '0.2'].flatMap((lr) =>

@@ -33,7 +33,7 @@ const json = (path: string): unknown => JSON.parse(readFileSync(path, 'utf8'));
 
 // Its reason: the trainer and what starts it are Python scripts.
 describe.skipIf(!hasPython)("EARL's own trainer", () => {
-  it("has the settings of the config in its own keys, and its metrics and pictures are the run's", async () => {
+  it("has the settings of the config in its own keys, and its metrics and images are the run's", async () => {
     const place = newPlace();
     expect(await place.call(RUN, ENV)).toMatchObject({ code: 0 });
     expect(place.state(NAME)).toMatchObject({ state: 'finished', iteration: 8 });
@@ -77,7 +77,7 @@ describe.skipIf(!hasPython)("EARL's own trainer", () => {
     expect(said.match(/wandb\.log/g)).toHaveLength(8);
   });
 
-  it('goes on from its last checkpoint, and what it learns again replaces what it had reported', async () => {
+  it('continues from its last checkpoint, and what it learns again replaces what it had reported', async () => {
     const place = newPlace();
     const failed = await place.call(RUN, { ...ENV, FAIL_AT: '5' });
     expect(failed).toMatchObject({ code: 1, err: expect.stringContaining('out of memory') as string });

@@ -161,7 +161,7 @@ describe('a burst from four client processes', () => {
     await untilText('it is found again', `${origin}/health`, (text) => readyUpstreams(text) === 2);
   });
 
-  it('never has more requests at a judge than the cap, and ends what is under way when it is told to stop', async () => {
+  it('never has more requests at a judge than the cap, and ends requests in progress when it is stopped', async () => {
     const stub = await startStubJudge(async () => {
       await sleep(20);
       return scoresText(7, 8);

@@ -37,7 +37,7 @@ const faults: readonly Fault[] = [
   { kind: 'body', body: () => ({ created: 0, data: [] }) },
 ];
 
-describe('a run whose pictures a server makes', () => {
+describe('a run whose images a server makes', () => {
   let whole: Ended;
 
   it('trains on them, with 30 % of the replies faulted', async () => {

@@ -28,7 +28,7 @@ describe('Ctrl-C', () => {
     ...['--set', 'reward.max_attempts=1'],
   ];
 
-  it('ends after the iteration with a checkpoint and 130, and the same command goes on', async () => {
+  it('ends after the iteration with a checkpoint and 130, and the same command continues', async () => {
     const live = place.startTraining(RL, ...longer);
     await until('iteration 3', () => !live.isAlive() || (place.state('mine')?.iteration ?? 0) >= 3);
     const started = childrenOf(live.pid);

@@ -95,7 +95,7 @@ describe('a judge that', () => {
     expect(weights('left').equals(weights('good'))).toBe(true);
   });
 
-  it('may be asked no more pauses the run, which goes on as if nothing had been once it may', async () => {
+  it('may be asked no more pauses the run, which continues as if nothing had been once it may', async () => {
     // Every question takes three requests, with the seeds 42 to 44: of these the forecast knows one.
     const rambling: Behave = (request) =>
       Number(request.body['seed']) < 44 && !isCanary(request)

@@ -56,7 +56,7 @@ function recorded(out: string): string[] {
 }
 
 describe('an exam', () => {
-  it('that is killed while it asks goes on by the same command, asks nothing again, and comes to the same', async () => {
+  it('that is killed while it asks continues by the same command, asks nothing again, and comes to the same', async () => {
     const whole = await place.call(exam(await judge(), join(place.dir, 'whole')));
     expect(whole.code).toBe(0);
 

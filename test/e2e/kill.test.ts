@@ -54,7 +54,7 @@ const seed = Date.now() % 100_000;
 const random = new RandomStream(seed, 'kill');
 
 describe(`SIGKILL at random moments (seed ${seed})`, () => {
-  it('leaves the weights of a run that nobody killed', async () => {
+  it('leaves the weights of a run that no one killed', async () => {
     const sets = [
       `reward.endpoint=${judge.url}`,
       `reward.model=${stubModel}`,

@@ -45,7 +45,7 @@ describe('editrl rescore', () => {
     expect(existsSync(join(place.run(RL), 'rescored/same.jsonl'))).toBe(true);
   });
 
-  it('scores by a reward that asks nobody', async () => {
+  it('scores by a reward that asks no one', async () => {
     const summary = await rescore('--reward', 'jpeg_size');
     expect(summary).toMatchObject({ reward: 'jpeg_size', recorded_reward: 'viescore', not_rescored: {} });
     expect(summary.judgements).toMatchObject({ asked: 0, replayed: 0 });

@@ -64,7 +64,7 @@ describe('editrl resume, status, stop, logs', () => {
     expect(place.metrics(RL)).toHaveLength(7);
   });
 
-  it('shows what decides the result and changed, and goes on only where it is allowed', async () => {
+  it('shows what decides the result and changed, and continues only where it is allowed', async () => {
     const change = ['--set', 'num_iterations=7', '--set', 'algorithm.kl_coeff=0.01'];
     const refused = await place.call(['resume', RL, ...change]);
     expect(refused.code).toBe(2);

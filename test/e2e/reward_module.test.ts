@@ -41,7 +41,7 @@ describe('a run that is rewarded by a module', () => {
     }
   });
 
-  it('does not go on by a module that was changed, unless that is allowed', async () => {
+  it('does not continue by a module that was changed, unless that is allowed', async () => {
     const longer = ['--set', 'num_iterations=8'];
     const part = readFileSync(join(place.dir, 'part.js'), 'utf8');
     write('part.js', part.replace('difference / at', 'difference / at / 2'));
@@ -52,7 +52,7 @@ describe('a run that is rewarded by a module', () => {
     expect(place.metrics(NAME)).toHaveLength(9);
   });
 
-  it('does not start by a module that gives no score, and is told so by every verb that could start it', async () => {
+  it('does not start with a module that gives no score, which every verb that could start it reports', async () => {
     write('part.js', 'export default () => 6;');
     const said =
       /reward term mine: .*, the (labeled image|source, unchanged): mine gave 6; allowed: a number from 0 to 1/;

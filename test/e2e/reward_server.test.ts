@@ -60,7 +60,7 @@ async function until(started: Started, holds: () => boolean): Promise<void> {
 }
 
 describe('editrl serve rewards', () => {
-  it('serves the terms of its flags, and stops when told', async () => {
+  it('serves the terms of its flags, and stops on request', async () => {
     const server = editrl(['--terms', 'jpeg_size', '--port', '0', '--json']);
     await until(server, () => server.out().includes('\n'));
     const { url, terms } = JSON.parse(server.out()) as { url: string; terms: unknown };

@@ -48,7 +48,7 @@ describe('editrl run, from nothing', () => {
     expect(lines[2]).toMatch(line('\\d+ s'));
   });
 
-  it('ends with held-out reward before and after, and where everything lies', () => {
+  it('ends with held-out reward before and after, and with the paths of all results', () => {
     const table = first.out.slice(first.out.indexOf(`${RL}: finished, iteration 6 of 6`));
     expect(table).toMatch(/held-out: viescore, 0 to 10 +before, at 0 +after, at 6 +change/);
     expect(table).toMatch(/reward, sampled +\d+\.\d+ ± \d/);
@@ -103,7 +103,7 @@ describe('editrl run, again', () => {
     expect(changed.err).not.toMatch(/\n {4}at /);
   });
 
-  it('goes on where a raised num_iterations allows it', async () => {
+  it('continues where a raised num_iterations allows it', async () => {
     const longer = await place.train(RL, '--set', 'num_iterations=8', '--json');
     expect(longer).toMatchObject({ code: 0, err: '' });
     expect(JSON.parse(longer.out)).toMatchObject({ iteration: 8, state: 'finished' });
@@ -113,7 +113,7 @@ describe('editrl run, again', () => {
 });
 
 describe('editrl run --fresh', () => {
-  it('keeps what lies under the name beside it, and only once nothing is in the way', async () => {
+  it('keeps an earlier folder of the name beside it, and only if nothing prevents the run', async () => {
     const place = Place.make();
     const file = join(place.dir, 'other.jsonnet');
     const run = (program: string, seed: number, ...more: readonly string[]): Promise<Ended> => {

@@ -195,7 +195,7 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expectWhole('child', 1);
   });
 
-  it('are stopped with a checkpoint, leave the queue, and go on when they are submitted again', async () => {
+  it('are stopped with a checkpoint, leave the queue, and continue when they are submitted again', async () => {
     const cells = [run('stopped', { gate: 'stopped' }), run('waiting', { parents: ['stopped'] })];
     await submit(cells);
     await atGate('stopped');
@@ -256,7 +256,7 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expectWhole('next', 1);
   });
 
-  it('take over a lock that an ended job left on another host, and respect one of a job that goes on', async () => {
+  it('take over a lock that an ended job left on another host, and respect one of a job that continues', async () => {
     const leave = (name: string, job: string): void => {
       mkdirSync(place.run(name), { recursive: true });
       const lock = join(place.run(name), 'lock.json');

@@ -31,7 +31,7 @@ async function underWay(live: Live, name: string, iteration = 5): Promise<readon
 }
 
 describe('a worker that is killed', () => {
-  it('fails the run with its rank, its signal and its last lines, and the same command goes on', async () => {
+  it('fails the run with its rank, its signal and its last lines, and the same command continues', async () => {
     const live = place.startTraining(START, ...long('killed'));
     const started = await underWay(live, 'killed');
     process.kill(worker('killed'), 'SIGKILL');
@@ -65,7 +65,7 @@ describe('a worker that is killed', () => {
 describe('a worker without memory', () => {
   const advice = "Give it a larger heap, as launch.env: {NODE_OPTIONS: '--max-old-space-size=8192'} (MiB)";
 
-  it('of our own is said to have filled its heap, and the run goes on once it has a larger one', async () => {
+  it('of our own is said to have filled its heap, and the run continues once it has a larger one', async () => {
     const { code, err } = await place.train(
       START,
       ...long('starved'),

@@ -57,7 +57,7 @@ function results(): Results {
 }
 
 describe('a sweep of 24 runs on 2 slots', () => {
-  it('finishes all others, tells what failed, and redoes just that', async () => {
+  it('finishes all others, reports the failed run, and repeats only that', async () => {
     const crashing = [CELLS[3], CELLS[9], CELLS[20]];
     crash(...crashing);
     const first = await sweep(0).ended;
@@ -85,7 +85,7 @@ describe('a sweep of 24 runs on 2 slots', () => {
     expect(nothing).toMatchObject({ code: 0, out: 'No run of small_sweep has failed.\n' });
   });
 
-  it('goes on after its scheduler was killed, without doing finished work again', async () => {
+  it('continues after its scheduler was killed, without doing finished work again', async () => {
     const killed = sweep(0.2, '--retries', '1');
     await until(
       'a third is finished',

@@ -74,7 +74,7 @@ describe('text_answers at a training server', () => {
     expect(readFileSync(join(place.run('whole'), 'run.json'), 'utf8')).not.toContain(KEY.TINKER_API_KEY);
   });
 
-  it('killed in the middle goes on from its last checkpoint to the same steps, with the answers that are stored', async () => {
+  it('killed in the middle continues from its last checkpoint to the same steps, with the answers that are stored', async () => {
     let [steps, models] = [0, 0];
     stub.fault = ({ path }) => {
       if (path === '/create_model') models += 1;
@@ -176,7 +176,7 @@ describe('text_answers at a training server', () => {
     expect(losses[losses.length - 1]).toBeLessThan(losses[0] - 0.5);
   });
 
-  it('tells of a wrong key in one message', async () => {
+  it('reports a wrong key in one message', async () => {
     const ended = await place.call(args('locked'), { TINKER_API_KEY: 'of-a-different-door' });
     expect(ended.code).not.toBe(0);
     expect(ended.err).toContain('the server rejects the API key');

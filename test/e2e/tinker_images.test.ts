@@ -43,7 +43,7 @@ describe('image_edit_tokens at a training server', () => {
     expect(losses.at(-1)).toBeLessThan(losses[0] - 0.5);
   });
 
-  it('scores answers without a picture 0, counts them, and raises an alarm', async () => {
+  it('scores answers without an image 0, counts them, and raises an alarm', async () => {
     const ended = await place.call([
       'run',
       `configs/${RL}.jsonnet`,

@@ -76,7 +76,7 @@ describe('a run that starts its training server', () => {
     expect(readFileSync(join(place.run('whole'), 'run.json'), 'utf8')).not.toContain(key);
   });
 
-  it('killed in the middle goes on at a server that is started anew, to the same steps', async () => {
+  it('killed in the middle continues at a server that is started again, to the same steps', async () => {
     program.stall(4);
     const before = program.starts.length;
     const live = place.start(args('killed'));
@@ -95,7 +95,7 @@ describe('a run that starts its training server', () => {
     expect(program.starts.length - before).toBe(2);
   });
 
-  it('whose server dies ends with what happened, and goes on by the same command', async () => {
+  it('whose server dies ends with what happened, and continues by the same command', async () => {
     program.stall(4);
     const before = program.starts.length;
     const live = place.start(args('bereft'));
@@ -162,7 +162,7 @@ describe('a server that does not start', () => {
     return ended.err;
   };
 
-  it('is told of in one message', async () => {
+  it('is reported in one message', async () => {
     program.spoil('broken');
     const broken = await refused('broken', {});
     expect(broken).toMatch(

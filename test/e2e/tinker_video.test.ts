@@ -61,7 +61,7 @@ describe.skipIf(!hasFfmpeg)('video_actions at a training server (skipped without
       ENV,
     );
 
-  it('learns from rewards with KL, of answers to questions with pictures', async () => {
+  it('learns from rewards with KL, of answers to questions with images', async () => {
     const ended = await served('run', 'seen');
     expect(ended).toMatchObject({ code: 0, err: '' });
     expect(ended.out).toContain('the training server passed its probe');

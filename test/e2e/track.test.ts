@@ -17,7 +17,7 @@ describe('tracking', () => {
   const train = (env: NodeJS.ProcessEnv, ...sets: readonly string[]): Promise<Ended> =>
     place.call(['run', configFile(RL), ...SMALL, ...['run_name=mine', ...sets].flatMap((one) => ['--set', one])], env);
 
-  it('forwards a run to W&B with its metrics, log, config and pictures', async () => {
+  it('forwards a run to W&B with its metrics, log, config and images', async () => {
     const ended = await train(wandb.env, 'track.wandb={"project":"edits"}');
     expect(ended).toMatchObject({ code: 0, err: '' });
     expect(ended.out).toContain(`W&B: ${wandb.url}/team/edits/runs/mine`);

@@ -35,7 +35,7 @@ async function followsTraining(seeing: Seeing): Promise<void> {
 }
 
 describe.skipIf(!hasVllm)(`a real vLLM${LEFT_OUT}`, () => {
-  it('samples edits of pictures, described by an adapter', () => followsTraining(edits), LONGEST_MS);
+  it('samples edits of images, described by an adapter', () => followsTraining(edits), LONGEST_MS);
 
   it.skipIf(!hasFfmpeg)(
     `answers questions on clips with all weights${hasFfmpeg ? '' : ' (skipped without ffmpeg)'}`,

@@ -58,7 +58,7 @@ describe('what a run starts from', () => {
     expect(finished).toBe(false);
   });
 
-  it('goes on as it was recorded, whatever its config file says, where the run is continued by its name', async () => {
+  it('continues as it was recorded, whatever its config file says, where the run is continued by its name', async () => {
     const { config: parent, finished } = await parentOf(recorded(), tokenizer(recorded()));
     expect(parent?.settings).toMatchObject({ run_name: 'tiny_vq__seed-1', seed: 1 });
     expect(finished).toBe(false);

@@ -22,7 +22,7 @@ it('names what is covered in every row, once', () => {
   }
 });
 
-it('lists the model types that a refused config.json is told', () => {
+it('lists the model types that the message about a rejected config.json has', () => {
   const where = join(newFolder(), 'config.json');
   writeFileSync(where, '{}');
   const [{ names }] = coverage();

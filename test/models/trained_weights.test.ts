@@ -96,7 +96,7 @@ describe('weights under training', () => {
     expect(bytesOf(second.files())).toEqual(bytesOf(straight.files()));
   });
 
-  it('keeps moving averages in a file of their own, from which they go on bit for bit', () => {
+  it('keeps moving averages in a file of their own, from which they continue bit for bit', () => {
     const folder = join(root, 'averaged');
     mkdirSync(folder);
     const averaged = made(0.9);

@@ -54,7 +54,7 @@ describe('a model', () => {
     expect(decoder(modelOf(kind))).not.toThrow();
   });
 
-  it('that is to see is looked at with its eyes, and with what cuts its images', () => {
+  it('with vision is checked with its encoder and its image processor', () => {
     const vision = { mm_vision: false, mm_mlp: true, mm_llm: true };
     expect(decoder(modelOf('qwen2'), { vision })).toThrow(/this model does not see/);
     const folder = modelOf('qwen2_vl');
@@ -159,7 +159,7 @@ describe('a model', () => {
     expect(long).toThrow('policy.model_context_size is 65, but the model has only 64 positions');
   });
 
-  it('may be an adapter over another, which is looked at', () => {
+  it('may be an adapter over another model, which is checked', () => {
     const base = modelOf('llama');
     const folder = newFolder();
     adapterOver(base, folder);
@@ -168,7 +168,7 @@ describe('a model', () => {
     expect(decoder(folder)).toThrow(/not a whole safetensors file/);
   });
 
-  it('may be an adapter over a model of the Hub, which is looked at once it was fetched', () => {
+  it('may be an adapter over a model of the Hub, which is checked after its download', () => {
     const [folder, cache, commit] = [newFolder(), newFolder(), 'a'.repeat(40)];
     vi.stubEnv('HF_HUB_CACHE', cache);
     adapterOver('some/base', folder);

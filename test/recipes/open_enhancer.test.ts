@@ -72,7 +72,7 @@ describe('a rewrite', () => {
     expect(await enhanced(CHAT, 'a cat', { environment, reward })).toMatchObject({ prompt_unread: 0, problems: [] });
   });
 
-  it('is made without the models that would read it, which is said', async () => {
+  it('is made without the models that would read it, which is reported', async () => {
     const { enhanced_prompt, unread, prompt_unread, problems } = await enhanced(CHAT, 'a cat');
     expect(enhanced_prompt).not.toBe('');
     expect([unread, prompt_unread]).toEqual([null, null]);

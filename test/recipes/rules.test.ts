@@ -18,7 +18,7 @@ const even: Rule<Settings> = ({ policy }) =>
   );
 
 describe('a rule', () => {
-  it('says nothing where a value of its is null, absent or invalid', () => {
+  it('reports nothing where a value of its is null, absent or invalid', () => {
     expect(even({ policy: { width: 7, heads: 2 } })).toEqual([{ key: 'policy.width', message: '7' }]);
     expect(even({ policy: { width: 8, heads: 2 } })).toEqual([]);
     expect([
@@ -61,7 +61,7 @@ describe('a config that the schema refuses in one place', () => {
     expect(policyOf(policy({ num_key_value_heads: 3 }))).toEqual(['policy.init', 'policy.init.num_key_value_heads']);
   });
 
-  it('is checked by the valid values alone where nobody knows which variant was meant', () => {
+  it('is checked by the valid values alone where no one knows which variant was meant', () => {
     const algorithm = (minibatches: unknown): object => ({
       task: 'text_answers',
       rollout: { episodes_per_iteration: 16, generations_per_sample: 8 },

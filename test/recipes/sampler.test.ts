@@ -22,7 +22,7 @@ describe('a sampler elsewhere', () => {
     expect(from({ model: '/model', init: null })).toEqual([]);
   });
 
-  it('is told the rules of image blocks, or is not held to them', () => {
+  it('gets the rules of image blocks, or samples without them', () => {
     const parsed = samplingEngine.parse(engine);
     const sampled = (uses: boolean) => {
       const policy = { model: '/model', lora: { rank: 16 }, model_context_size: 9, emu3_use_logit_processor: uses };
@@ -42,7 +42,7 @@ describe('a sampler elsewhere', () => {
     expect(ahead({ ahead: 0, refill: { rounds: 1 } })).toEqual([]);
   });
 
-  it('is told to others with what it has to serve', () => {
+  it('is described to the launcher with the model that it has to serve', () => {
     const parsed = samplingEngine.parse(engine);
     const policy = { model: '/model', lora: { rank: 4 }, model_context_size: 99 };
     expect(remoteSampling({ rollout: { engine: parsed }, policy })).toEqual({

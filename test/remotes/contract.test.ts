@@ -236,7 +236,7 @@ describe.each(Object.entries(specifications))('%s', (_name, { answer, open, wait
     expect(stub.posts).toBe(2);
   });
 
-  it('is given up after so many failures, and that is told', async () => {
+  it('is given up after a number of failures, which is reported', async () => {
     const stub = await started();
     stub.fault = () => status(500);
     expect(await clientOf(stub).ask(within(6000))).toContain('as the test says');
@@ -259,7 +259,7 @@ describe.each(Object.entries(specifications))('%s', (_name, { answer, open, wait
     expect(stub.posts).toBe(countsBusy ? attempts : attempts + 2);
   });
 
-  it('is waited for while it is away, and that is said, where a run cannot do without it', async () => {
+  it('is waited for while it is away, and that is reported, where a run cannot do without it', async () => {
     const gone = await started();
     const { port } = gone;
     await gone.close();

@@ -141,7 +141,7 @@ describe('saving and finding checkpoints', () => {
     expect(manifestDigest(saveCheckpoint(paths, 1, files(2)))).not.toBe(sha256);
   });
 
-  it('lies elsewhere once it is found not to be whole, and is all there', () => {
+  it('is moved aside once it is found to be incomplete, with all of its files', () => {
     saveCheckpoint(paths, 3, files(3));
     const before = readdirSync(paths.checkpoint(3));
     const target = quarantine(paths, 3);

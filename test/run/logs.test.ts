@@ -92,7 +92,7 @@ describe('progress', () => {
     expect(new Set(lines.map((line) => line.length)).size).toBe(1);
   });
 
-  it('tells the time that is left from what iterations mostly take, before a resume too', () => {
+  it('estimates the remaining time from the usual iteration, also before a resume', () => {
     const left = (progress: Progress, iteration: number, seconds: number): string =>
       progress.line(iteration, { 'time/total': seconds }).slice(-12).trim();
     const resumed = new Progress(lossColumns, 100, [NaN, 1, 1, 1.2, 0.8, 1]);

@@ -93,7 +93,7 @@ describe('removeRuns', () => {
     expect(readdirSync(other.dir).sort()).toEqual(['checkpoints', 'run.json', 'state.json']);
   });
 
-  it('sees what has begun to start from one since it was looked at, and puts it back', async () => {
+  it('detects a run that has started from one since the check, and puts it back', async () => {
     const start = run('start');
     expect(whyKept(start)).toEqual([]);
     run('rl', [{ run: 'start' }]);
@@ -103,7 +103,7 @@ describe('removeRuns', () => {
     expect(readdirSync(base).sort()).toEqual(['b', 'rl', 'start']);
   });
 
-  it('lets nobody find one once it is decided, and keeps what cannot be put back', async () => {
+  it('lets no one find one once it is decided, and keeps what cannot be put back', async () => {
     const start = run('start');
     const claim = async () => {
       expect(existsSync(start.dir)).toBe(false);

@@ -31,7 +31,7 @@ describe('what a run spends', () => {
     expect(showSpent(readSpent(paths)!)).toBe('1,001 tokens prefilled, 200 sampled, 30 trained');
   });
 
-  it('goes on after a line that a crash tore, and names a file that is none of its own', () => {
+  it('continues after a line that a crash tore, and names a file that is none of its own', () => {
     const paths = { spent: join(folders(), 'spent.jsonl') };
     const first = new Spending(paths);
     first.count('prefill', 5);

@@ -46,7 +46,7 @@ function lock(held: { host?: string; slurm_job_id?: string; ageS?: number } = {}
 }
 
 describe('the status of a run', () => {
-  it('tells state, progress, reward and where it runs', () => {
+  it('shows state, progress, reward and machine', () => {
     state('running');
     lock();
     writeFileSync(
@@ -82,7 +82,7 @@ describe('the status of a run', () => {
     expect(status.reason).toContain(`editrl resume ${paths.runName}`);
   });
 
-  it('is dead when the state says that it runs and nobody holds it', () => {
+  it('is dead when the state says that it runs and no one holds it', () => {
     state('waiting', 'the judge does not answer');
     expect(readStatus(paths, world({}))).toMatchObject({ state: 'dead', heartbeat_age_s: 30 });
   });
@@ -111,7 +111,7 @@ describe('the status of a run', () => {
     expect(readStatus(paths, world({ 77: process_start }))).toMatchObject({ reason: null, heartbeat_age_s: null });
   });
 
-  it('keeps the reason of a run that ended, and asks nobody about it', () => {
+  it('keeps the reason of a run that ended, and asks no one about it', () => {
     state('failed', 'worker 0 ran out of memory');
     expect(readStatus(paths, world({}))).toMatchObject({
       state: 'failed',
@@ -131,7 +131,7 @@ describe('the status of a run', () => {
     expect(readStatus(paths, world({})).reward).toBe(3);
   });
 
-  it('calls what it cannot read unreadable, and goes on', () => {
+  it('calls what it cannot read unreadable, and continues', () => {
     writeFileSync(
       paths.record,
       JSON.stringify({ format: 2, settings: {}, attempts: [{ versions: { editrl: '9.1.0' } }] }),

@@ -49,7 +49,7 @@ async function world(files: Record<string, Buffer>) {
 }
 
 describe('setting up datasets', () => {
-  it('fetches and unpacks them where configs look, and says so', async () => {
+  it('fetches and unpacks them where configs look, and reports it', async () => {
     const { folder, said, setUp, stub, cacheDir } = await world({ 'validation.tar.gz': archive('validation') });
     await setUp('validation.tar.gz');
     expect(said).toEqual([
@@ -67,7 +67,7 @@ describe('setting up datasets', () => {
     expect(stub.asked).toHaveLength(asked);
   });
 
-  it('go on where they were cut', async () => {
+  it('continue where they were cut', async () => {
     const { setUp, stub, folder } = await world({ 'train.tar.gz': archive('train') });
     stub.fault = ({ host }) => (host === 'cdn' ? { cutAfter: 150 } : null);
     await expect(setUp('train.tar.gz')).rejects.toThrow(EndpointError);

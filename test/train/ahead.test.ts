@@ -66,7 +66,7 @@ function make(aheadUntil: number | undefined, events: string[], fails = false): 
 }
 
 describe('an iteration that is sampled ahead', () => {
-  it('is begun before the step, and learnt from next; none follows the last', async () => {
+  it('is begun before the step, and learned from next; none follows the last', async () => {
     const events: string[] = [];
     const { training, records } = make(2, events);
     const first = await training.step(1);
@@ -92,7 +92,7 @@ describe('an iteration that is sampled ahead', () => {
     await expect(training.step(2)).rejects.toThrow('the server is away');
   });
 
-  it('is begun after the step where nothing says otherwise', async () => {
+  it('is begun after the step by default', async () => {
     const events: string[] = [];
     const { training } = make(undefined, events);
     await training.step(1);

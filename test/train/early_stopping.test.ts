@@ -18,7 +18,7 @@ describe('early stopping', () => {
     expect(stopping.state.best_held_out_loss).toBe(0.85);
   });
 
-  it('counts a repeated validation once, and goes on from a checkpoint', () => {
+  it('counts a repeated validation once, and continues from a checkpoint', () => {
     const stopping = new EarlyStopping({ patience: 2, min_delta: 0 });
     stopping.note(25, 1);
     stopping.note(50, 2);

@@ -4,7 +4,7 @@ import { episodeMetrics, UpdateTotals } from '../../src/train/grpo_metrics.js';
 
 const unclipped = { clip_range: null, clip_range_high: null, surrogate: 'ppo', ratio: 'token' } as const;
 
-it('keeps the statistics of the first step: later ones are of weights that have learnt', () => {
+it('keeps the statistics of the first step: later ones are of weights that have learned', () => {
   const totals = new UpdateTotals({ divergence: () => new Float64Array() }, unclipped);
   const statistics = (logProb: number) => [[{ logProbs: Float32Array.of(logProb) }]];
   const lessons = [

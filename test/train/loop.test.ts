@@ -265,7 +265,7 @@ describe('the training loop', () => {
     return training;
   }
 
-  it('ends a run as failed whose loss was not finite three times running, and names the checkpoint to go on from', async () => {
+  it('ends a run as failed whose loss was not finite three times running, and names the checkpoint to continue from', async () => {
     const training = losing([2, 4, 6], [3, 5]);
     await expect(
       go(training, {
@@ -333,7 +333,7 @@ describe('the training loop', () => {
     );
   });
 
-  it('fails rather than save what is not finite, and names the checkpoint to go on from', async () => {
+  it('fails rather than save what is not finite, and names the checkpoint to continue from', async () => {
     const training = new FakeTraining();
     const files = training.files.bind(training);
     training.files = (iteration) => {

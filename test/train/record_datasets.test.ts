@@ -58,7 +58,7 @@ it('warns once of held-out samples that are trained on, and records how many of 
   expect(recorded['s/train']).toEqual({ samples: 4, ids: 'a,b,c,d', files: null });
 });
 
-it('says nothing of a dataset that the config names for both, and records it', async () => {
+it('reports nothing of a dataset that the config names for both, and records it', async () => {
   const same = source('a', 'b');
   const { said, recorded } = await opened({ train: ['s'], validation: ['s'] }, [same, same]);
   expect(said).toEqual([]);

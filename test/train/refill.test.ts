@@ -42,7 +42,7 @@ describe('the spread of a group', () => {
   });
 });
 
-describe('the groups that are learnt from', () => {
+describe('the groups that are learned from', () => {
   const [S, O]: Spread[] = [
     { dropped: false, zeroSpread: false },
     { dropped: false, zeroSpread: true },
@@ -187,7 +187,7 @@ describe('an iteration that is refilled', () => {
     expect(events).toEqual(['publishes', 'samples 3', 'samples 1', 'samples 1']);
   });
 
-  it('goes on from a checkpoint as it would have gone', async () => {
+  it('continues from a checkpoint as it would have gone', async () => {
     const scorer = lacking([0, 2, 3]);
     const whole = make(scorer, 2);
     const metrics: Metrics[] = [];

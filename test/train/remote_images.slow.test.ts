@@ -118,7 +118,7 @@ describe("a run's images from a server", () => {
     expect(stub.peak).toBeLessThanOrEqual(16);
   }, 60_000);
 
-  it('are found again by a run that goes on, which asks for the others alone', async () => {
+  it('are found again by a run that continues, which asks for the others alone', async () => {
     const stub = await started();
     const dir = folder();
     const requests = requestsOf(1, 12);

@@ -104,7 +104,7 @@ async function messageOf(work: Promise<unknown>): Promise<string> {
 }
 
 describe("a run's images from a render server", () => {
-  it('are kept by rank 0, found again by a run that goes on, and without states by one that only reads', async () => {
+  it('are kept by rank 0, found again by a run that continues, and without states by one that only reads', async () => {
     const stub = await started();
     const dir = folder();
     const requests = await requestsOf(8);

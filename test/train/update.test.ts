@@ -303,7 +303,7 @@ describe('answers that were sampled elsewhere', () => {
     expect(alarms[0]).toContain('25% of the importance weights exceed rollout.importance_cap (2)');
   });
 
-  it('count as the trainer says where the sampler told nothing, and bound what no number holds', async () => {
+  it('are 1 without log-probabilities of the sampler, and stay finite for huge differences', async () => {
     const untold = groups.map(({ prompt, answers }, i) => ({
       prompt,
       answers: answers.map(({ logProbs, finished }) => ({

@@ -66,7 +66,7 @@ describe('an index of runs', () => {
     expect(changes.flat()).toEqual(['0/a', '1/a']);
   });
 
-  it('tells what came, changed and went, and nothing else', async () => {
+  it('reports only new, changed and removed runs', async () => {
     const dir = folder();
     const paths = writeRun(dir, made('a'));
     writeRun(dir, made('b'));

@@ -36,7 +36,7 @@ describe('a series', () => {
     expect(series.columns.names).toEqual(['a', 'b']);
   });
 
-  it('begins anew where the file was written anew, shortened or removed', async () => {
+  it('begins again where the file was written again, shortened or removed', async () => {
     const path = join(folder(), 'metrics.jsonl');
     writeFileSync(path, lines(0, 20));
     const series = new MetricsSeries(path);

@@ -166,7 +166,7 @@ describe('what is asked for', () => {
     expect(await errorOf(reply)).toContain(message);
   });
 
-  it('says what cannot be read of a run, and goes on', async () => {
+  it('says what cannot be read of a run, and continues', async () => {
     const dir = folder();
     const paths = made(dir);
     made(dir, 'run_2');
@@ -221,7 +221,7 @@ describe('hack alarms', () => {
     expect(await found('alarm=none')).toEqual(['over', 'sound']);
   });
 
-  it('are told of a run with iterations and limits, and marked on its curves', async () => {
+  it('are reported with iterations and limits, and marked on the curves of a run', async () => {
     const dir = folder();
     const paths = writeRun(dir, { name: 'run', state: 'finished', iteration: 9, numIterations: 9, alarm });
     const { ask } = await serve(dir);
@@ -274,7 +274,7 @@ describe('a comparison', () => {
     expect(few.curves[0].low).toBeUndefined();
   });
 
-  it('says what differs, and which run is gone, and goes on with the others', async () => {
+  it('says what differs, and which run is gone, and continues with the others', async () => {
     const dir = folder();
     const overlays = ['configs/lib/tiny.libsonnet'];
     const { settings } = await loadTrained({ file: 'configs/sft_s__rl_s.jsonnet', overlays, env: {} });
@@ -345,7 +345,7 @@ describe('images', () => {
     expect(Buffer.from(await reply.arrayBuffer())).toEqual(readFileSync(paths.media(source)));
   });
 
-  it('are nothing else that lies under such a name', async () => {
+  it('are no other files with such a name', async () => {
     const dir = folder();
     const paths = made(dir);
     mkdirSync(paths.mediaDir);

@@ -260,7 +260,7 @@ describe('where no gradient flows', () => {
 });
 
 describe('a gradient of its own', () => {
-  it('replaces the inside, and hears which inputs need one', async () => {
+  it('replaces the inside, and gets the inputs that need one', async () => {
     const made = problem('custom', normal([3], [3]));
     const [x, y] = made.values;
     const heard: (readonly boolean[])[] = [];
@@ -305,7 +305,7 @@ describe('a gradient of its own', () => {
     expect(() => withGradient((d) => g.expand(d.graph.scalar(1), [2, 4]))).toThrow(/does not fit \[2, 3\]/);
   });
 
-  it('belongs to computed values alone, and looks back alone', () => {
+  it('belongs only to computed values, and depends only on earlier ones', () => {
     const { values } = problem('leaf', normal([3]));
     const [x] = values;
     const custom = { name: 'own', inputs: [x], gradient: (d: Value) => [d] };

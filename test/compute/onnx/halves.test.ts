@@ -140,7 +140,7 @@ describe('weights in half precision', () => {
     expect(order).toEqual(['Cast', ...Array.from({ length: products }, () => ['Cast', 'Gemm']).flat()]);
   });
 
-  it('are not fed as anything else', async () => {
+  it('are rejected as other inputs', async () => {
     await expect(result({ halves }, widened)).rejects.toThrow(InternalError);
     const narrow = new Map([...held, ['w1', new HalfTensor([2, 2], new Uint16Array(4))] as const]);
     await expect(result({ halves }, narrow)).rejects.toThrow('w1 needs float16[8, 8]');

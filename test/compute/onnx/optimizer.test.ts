@@ -83,7 +83,7 @@ describe('AdamW', () => {
     });
   }
 
-  it('goes on bit for bit from a state that was taken out', () => {
+  it('continues bit for bit from a state that was taken out', () => {
     const trajectory = fixture.decay;
     const whole = optimizer(trajectory, 0.9);
     advance(whole, trajectory, 0, 8);

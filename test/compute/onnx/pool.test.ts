@@ -60,7 +60,7 @@ describe('sessions of a pool', () => {
     await session.dispose();
   });
 
-  it('are fed frozen weights of which something is computed that depends on sizes', async () => {
+  it('get frozen weights as inputs if a size-dependent value is computed from them', async () => {
     const graph = new Graph('reshaped');
     const y = g.gemm(graph.input('x', [1, 3]), g.reshape(graph.parameter('w', [3, 2]), [2, 3]), { transB: true });
     const weights = new Map([['w', { data: table }]]);
@@ -88,7 +88,7 @@ describe('sessions of a pool', () => {
     await two.dispose();
   });
 
-  it('hold frozen weights of products, and are fed all others', async () => {
+  it('contain frozen weights of products, and get all others as inputs', async () => {
     const frozen = fed();
     const session = await rowsTimesTable(2, new SessionPool(new Map([['table', frozen.get('table')!]])));
     expect([...session.parameters.keys()].sort()).toEqual(['added', 'table']);
@@ -102,7 +102,7 @@ describe('sessions of a pool', () => {
     await session.dispose();
   });
 
-  it('are compiled anew after a failure', async () => {
+  it('are compiled again after a failure', async () => {
     const pool = new SessionPool();
     vi.spyOn(ort.InferenceSession, 'create').mockRejectedValueOnce(new Error('refused'));
     await expect(rowsTimesTable(2, pool)).rejects.toThrow(EngineError);

@@ -47,7 +47,7 @@ describe('a session', () => {
       expect(session.seconds).toBeGreaterThan(0);
     }));
 
-  it('writes outputs where it is told to, else into arrays of their own', () =>
+  it('writes outputs to given buffers, else into new arrays', () =>
     withSession(product(), async (session) => {
       const weights = new Map([['w', { data: Float32Array.of(2, 0, 0, 2) }]]);
       const into = new Float32Array(4);

@@ -42,7 +42,7 @@ describe('compiled sessions', () => {
     expect(freed()).toBe(2);
   });
 
-  it('stay eight of a kind where nothing else is said', async () => {
+  it('stay eight of a kind by default', async () => {
     const { double, freed } = doubling();
     for (let n = 1; n <= 10; n++) await double(n);
     expect(freed()).toBe(2);

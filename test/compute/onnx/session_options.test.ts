@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { onDevice, sessionOptions } from '../../../src/compute/onnx/session.js';
 
-describe('what a config says to a session', () => {
+describe('session options of a config', () => {
   it.each([
     [0, 0, undefined],
     [4, 0, 4],

@@ -54,7 +54,7 @@ describe('sessions that hold packed weights', () => {
     expect(live.now).toBe(0);
   });
 
-  it('go on after work that failed, and end when it has', async () => {
+  it('continue after work that failed, and end when it has', async () => {
     const live = liveSessions();
     const packed = packedSums();
     const failing = packed.use('a', weights, async (sessions) => {

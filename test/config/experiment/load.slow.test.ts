@@ -53,7 +53,7 @@ describe('axes that set one key', () => {
     await expect(load(many((i) => `seed: super.seed + ${i}`))).rejects.toThrow("axes 'a' and 'b' set seed differently");
   });
 
-  it('are not compared if a value needs another axis, which is said', async () => {
+  it('are not compared if a value needs another axis, which is reported', async () => {
     const text = `{ base: base, axes: { a: { x: { seed: self.from, k:: 1 }, y: { seed: 1 } }, b: { z: { from:: 3, seed: super.seed } } } }`;
     const { warnings } = await load(text);
     expect(warnings.join()).toContain('were not checked');

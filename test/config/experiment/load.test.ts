@@ -192,14 +192,14 @@ describe('a measure', () => {
     await expect(load(tiny(more))).rejects.toThrow(message);
   });
 
-  it('leaves what stands in the place of the section to be told', async () => {
+  it('leaves a wrong value in place of the section to be reported', async () => {
     const base = `(import '${resolve('configs/text_start.jsonnet')}') + (import '${resolve('configs/lib/text_tiny.libsonnet')}') + { validation: 5 }`;
     await expect(load(`{ name: 'm', base: ${base}, measure: 'word_overlap' }`)).rejects.toThrow(
       'validation: found 5; allowed: an object',
     );
   });
 
-  it('is refused where nothing scores answers, and where words are asked about pictures', async () => {
+  it('is refused where nothing scores answers, and where words are asked about images', async () => {
     await expect(load(`{ base: base, axes: { ${ab} }, measure: 'viescore' }`)).rejects.toThrow(
       "found with cells of task 'external', which has no answers to score",
     );

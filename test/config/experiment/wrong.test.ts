@@ -86,7 +86,7 @@ describe('a cell', () => {
     expect((await load(text(`exclude: [{ a: 'x' }], include: [{ a: 'x', b: '1' }]`))).cells).toHaveLength(3);
   });
 
-  it('that only repeats others is told of', async () => {
+  it('that only repeats others is reported', async () => {
     const axes = `axes: { a: { x: {}, y: {}, z: { launch+: { devices: [] } } }, b: { '1': {}, '2': { seed: 2 } } }`;
     expect((await load(`{ base: base + { parameters: {} }, ${axes} }`)).warnings).toEqual([
       [

@@ -9,7 +9,7 @@ function refused(data: object): readonly { path: string; message: string }[] {
 }
 
 describe('inpainting data', () => {
-  it('takes its style from outside of the mask unless it is told otherwise', () => {
+  it('takes its style from outside of the mask by default', () => {
     expect(inpaintData.parse(sources)).toEqual({
       dir: 'data',
       train: [{ path: 'a', coefficient: null }],

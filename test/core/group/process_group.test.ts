@@ -175,7 +175,7 @@ describe('meeting', () => {
     await expect(alone).rejects.toThrow('rank 0 did not listen within 0.1 s');
   });
 
-  it('lets nobody in who does not belong to the run', async () => {
+  it('lets no one in who does not belong to the run', async () => {
     const port = await freePort();
     const first = openProcessGroup(rankEnv(0, 2, port));
     await expect(openProcessGroup(rankEnv(1, 2, port, 'another'))).rejects.toThrow('EDITRL_GROUP_TOKEN differs');

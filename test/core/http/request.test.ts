@@ -52,7 +52,7 @@ describe('a body in pieces', () => {
     expect(found.equals(Buffer.concat([...body]))).toBe(true);
   });
 
-  it('is sent anew after a connection that broke in the middle of it', async () => {
+  it('is sent again after a connection that broke in the middle of it', async () => {
     cut = 1;
     await expect(sent()).rejects.toThrow();
     expect((await sent()).status).toBe(200);

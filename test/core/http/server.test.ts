@@ -152,7 +152,7 @@ describe('the guard', () => {
     }
   });
 
-  it('wants the token, except where it is told to look only', async () => {
+  it('requires the token, except for read-only routes', async () => {
     const { url } = await serve(echo, { token });
     const authorization = `Bearer ${token}`;
     expect((await ask(`${url}/echo`)).status).toBe(401);
@@ -270,7 +270,7 @@ describe('replies', () => {
   const get = 'GET /page HTTP/1.1\r\nhost: localhost\r\n\r\n';
   const heldBytes = 200e6;
 
-  it('that nobody reads count until their clients are gone, and leave room for small ones', async () => {
+  it('that no one reads count until their clients are gone, and leave room for small ones', async () => {
     const { url, server } = await serve(pages, { limits: { heldBytes } });
     const readers = Array.from({ length: 30 }, () => dial(url, { reads: false }));
     for (const { socket } of readers) socket.write(get);
@@ -362,7 +362,7 @@ describe('the end', () => {
 });
 
 describe('requests that come one behind another on one connection', () => {
-  it('are all cancelled when it breaks, and none is in flight afterwards', async () => {
+  it('are all canceled when it breaks, and none is in flight afterwards', async () => {
     let asked = 0;
     let gone = 0;
     const wait: Readonly<Record<string, Route>> = {
@@ -390,7 +390,7 @@ describe('requests that come one behind another on one connection', () => {
   });
 });
 
-it('a header that cannot be sent costs its own connection, and nobody else', async () => {
+it('a header that cannot be sent costs its own connection, and no one else', async () => {
   const defects: unknown[] = [];
   const routes: Readonly<Record<string, Route>> = {
     ...echo,

@@ -137,7 +137,7 @@ it('says what was found before the request that the end of its time cut short', 
   within.dispose();
 });
 
-it('tells a server nothing of what the caller cancelled', async () => {
+it('does not count a request that the caller canceled', async () => {
   const clock = new ManualClock();
   const member = new Member('a', clock, { cap: 1, failures: 1, doubts: 1, pauseMs: 1_000 });
   const caller = new AbortController();

@@ -20,7 +20,7 @@ it('blocks after so many failures in a row, and says when it begins to', () => {
   expect([fail(2), breaker.blocks, breaker.failures]).toEqual([[false, false], true, 3]);
 });
 
-it('counts failures in a row: a success between them begins anew', () => {
+it('counts failures in a row: a success between them begins again', () => {
   const { breaker, fail } = made();
   fail(2);
   breaker.succeeded();

@@ -23,14 +23,14 @@ async function looked(seen: readonly Seen[], options: Partial<UntilReadyOptions>
   return { result: await asked, times };
 }
 
-it('looks until the servers are ready, or the time is over', async () => {
+it('checks until the servers are ready, or the time is over', async () => {
   const late: Seen[] = ['not yet', 'not yet', 'not yet', 'not yet', 'ready'];
   expect(await looked(late)).toEqual({ result: 'ready', times: [0, 5000, 10_000, 15_000, 20_000] });
   expect(await looked(['not yet'], { maxWaitMs: 7000 })).toEqual({ result: 'not yet', times: [0, 5000, 7000] });
   expect(await looked(['not yet'], { maxWaitMs: 0 })).toEqual({ result: 'not yet', times: [0] });
 });
 
-it('believes what is final after so many such looks in a row', async () => {
+it('accepts a final problem after a number of such checks in a row', async () => {
   expect(await looked(['final'])).toEqual({ result: 'final', times: [0, 1000, 2000] });
   const doubtful: Seen[] = ['final', 'final', 'not yet', 'final', 'final', 'ready'];
   expect((await looked(doubtful)).result).toBe('ready');

@@ -10,10 +10,10 @@ import { testFolders } from '../../support/folder.js';
 
 const options = { seed: 3, sizes: { train: 24, validation: 8 } };
 
-describe('captioned pictures of the tiny world', () => {
+describe('captioned images of the tiny world', () => {
   const folder = testFolders('captioned');
 
-  it('show each thing in its colour where the caption says', () => {
+  it('show each thing in its color where the caption says', () => {
     const things = [
       { colour: 'red', shape: 'square' },
       { colour: 'cyan', shape: 'cross' },

@@ -46,7 +46,7 @@ describe('edits', () => {
     }
   });
 
-  it('start from scenes of 3 to 6 objects that are told apart by colour and shape', () => {
+  it('start from scenes of 3 to 6 objects that differ by color or shape', () => {
     for (const { source, edit } of examples) {
       const objects = source.cells.filter((content) => content !== null).map((o) => `${o.colour} ${o.shape}`);
       expect(objects.length).toBeGreaterThanOrEqual(3);

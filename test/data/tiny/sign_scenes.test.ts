@@ -74,7 +74,7 @@ describe('signs', () => {
     }
   });
 
-  it('are worn where they are labelled, and fresh elsewhere', () => {
+  it('are worn where they are labeled, and fresh elsewhere', () => {
     const strongest = (split: 'labelled' | 'train', index: number): number => {
       const { word, ink, paper, images } = drawSignScene(world, split, index);
       const fresh = drawStyledSign(word, { ink, paper }, world.geometry);
@@ -90,7 +90,7 @@ describe('signs', () => {
     expect(Math.max(...worn)).toBeLessThan(0.93);
   });
 
-  it('show both colours in the strip, clearly apart', () => {
+  it('show both colors in the strip, clearly apart', () => {
     for (const { ink, paper, images } of drawn('validation')) {
       expect([pixel(images.ref, 0, 12), pixel(images.ref, 31, 13)]).toEqual([[...paper], [...paper]]);
       expect([pixel(images.ref, 31, 14), pixel(images.ref, 0, 15)]).toEqual([[...ink], [...ink]]);

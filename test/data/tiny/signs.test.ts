@@ -4,7 +4,7 @@ import { BACKGROUND } from '../../../src/data/tiny/draw.js';
 import { drawSign } from '../../../src/data/tiny/signs.js';
 
 describe('word signs', () => {
-  it('keep the paper around the word, whether a colour or an image', () => {
+  it('keep the paper around the word, whether a color or an image', () => {
     const { data } = drawSign('A', { width: 64, height: 64 });
     expect([...data.slice(0, 3)]).toEqual([...BACKGROUND]);
     const paper = { width: 64, height: 64, data: Uint8Array.from({ length: 64 * 64 * 3 }, (_, i) => i % 256) };

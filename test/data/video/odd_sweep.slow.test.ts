@@ -23,7 +23,7 @@ describe.skipIf(!hasFfmpeg)('odd video files (skipped without ffmpeg)', () => {
     expect(await checkOddVideos(folder, results)).toEqual([]);
   });
 
-  it('are told apart by what was drawn: another file in the place of one is noticed', async () => {
+  it('are identified by their frames: another file in the place of one is noticed', async () => {
     const other = join(folder, 'other');
     mkdirSync(other);
     const whole = makeOddVideo(other, 'ci', numberOf('turned_90'));

@@ -30,7 +30,7 @@ describe("EARL's configs with Emu3's forms", () => {
     expect(cells[0].memory_bytes).toBeGreaterThan(2 ** 27);
   });
 
-  it('train by SFT on what torch saved, then by GRPO, and go on bit for bit', async () => {
+  it('train by SFT on what torch saved, then by GRPO, and continue bit for bit', async () => {
     expect(await call('run', 'sft_s__rl_s')).toMatchObject({ code: 0 });
     expect(lossOf('sft_s', 80)).toBeLessThan(0.1 * lossOf('sft_s', 1));
     // What was learned is drawn: nearly every answer holds an image of the source's size, and ends.

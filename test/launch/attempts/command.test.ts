@@ -37,7 +37,7 @@ describe('a command', () => {
     expect(startsItsOwnRanks(command)).toBe(expected);
   });
 
-  it('is started once per rank, which is told who and where it is', async () => {
+  it('is started once per rank, which gets its rank and its address', async () => {
     const ranks = rankCommands(
       { config: await load('launch.env.EXTRA="1"'), handle: claimed('resumed'), ...place },
       1234,
@@ -74,7 +74,7 @@ describe('a command', () => {
     expect(ranks[0].env).not.toHaveProperty('RANK');
   });
 
-  it('has one W&B run for all attempts, and another one when it is made anew', () => {
+  it('has one W&B run for all attempts, and another one when it is made again', () => {
     const [first, again, anew] = [claimed('new'), claimed('resumed'), claimed('new', '2026-02-02')].map(wandbRunId);
     expect(again).toBe(first);
     expect(anew).not.toBe(first);

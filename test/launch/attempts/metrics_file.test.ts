@@ -40,7 +40,7 @@ describe('a line of metrics', () => {
 });
 
 describe('folding lines', () => {
-  it('appends what goes on', () => {
+  it('appends what continues', () => {
     expect(mergeLines(2, line(2, 0), [line(3, 1), line(4, 2)])).toEqual({
       rewindTo: null,
       append: [line(3, 1), line(4, 2)],

@@ -128,7 +128,7 @@ describe('without a terminal', () => {
     view.end();
   });
 
-  it('says nothing of evaluations that an earlier attempt made', () => {
+  it('reports nothing of evaluations that an earlier attempt made', () => {
     const one = new WatchedRun('mine', testFolder('live'), 6);
     one.measure(0, { 'validation/sampled/mean': 2 });
     one.measure(6, { 'validation/sampled/mean': 3 });
@@ -181,7 +181,7 @@ describe('on a terminal', () => {
     expect(terminal.screen.map(plain)).toEqual(['warning: 3 episodes are unscored']);
   });
 
-  it('has no colour with NO_COLOR, and no escape sequence of what runs print', () => {
+  it('has no color with NO_COLOR, and no escape sequence of what runs print', () => {
     vi.stubEnv('NO_COLOR', '1');
     const one = new WatchedRun('mine');
     const terminal = new TestTerminal();
@@ -201,7 +201,7 @@ const schedule = new Schedule(jobs, { retries: 0, failFast: false });
 const running = { job: jobs[0], placement: { devices: [], threads: 1 }, startedMs: 0 };
 
 describe('a sweep', () => {
-  it('is told line by line without a terminal, a failure with its last lines and its log, warnings with their run', () => {
+  it('is printed line by line without a terminal, a failure with its last lines and its log, warnings with their run', () => {
     let out = '';
     const shown = new PlainView((text) => (out += text));
     const view = new SweepReporter('x', shown);

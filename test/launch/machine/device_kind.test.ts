@@ -46,7 +46,7 @@ describe('a run', () => {
     expect(deviceKind(run('cuda', 'cuda', []), { gpus })).toBe('cpu');
   });
 
-  it('of another trainer takes GPUs, unless it is told to leave them', () => {
+  it('of another trainer takes GPUs, unless its settings exclude them', () => {
     expect(deviceKind(external(null), { gpus })).toBe('gpu');
     expect(deviceKind(external([0]), { gpus })).toBe('gpu');
     expect(deviceKind(external([]), { gpus })).toBe('cpu');

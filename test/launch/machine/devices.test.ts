@@ -89,7 +89,7 @@ describe('a taken GPU', () => {
     ]);
   });
 
-  it('is none when its memory is untold and nobody is on it', () => {
+  it('is none when its memory is unknown and no process is on it', () => {
     expect(describeTakenGpus(parseGpus(UNIFIED), [])).toEqual([]);
   });
 });
@@ -282,7 +282,7 @@ ${FOUR}END
     }
   });
 
-  it('asks nobody where there is no device file', () => {
+  it('asks no one where there is no device file', () => {
     nvidiaSmi(`touch ${dir}/asked; echo "0, GPU-a, NVIDIA H200, 143771, 0"`);
     expect(detectDevices({}, withoutGpu).gpus).toEqual([]);
     expect(existsSync(join(dir, 'asked'))).toBe(false);

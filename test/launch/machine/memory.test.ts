@@ -250,7 +250,7 @@ describe('the shape of a model', () => {
     expect(flowAdapterParameters(shape, 16)).toBe(25_491_456);
   });
 
-  it('are known of what decodes pictures, with its weights and its layers for each pixel', () => {
+  it('are known of what decodes images, with its weights and its layers for each pixel', () => {
     const shapeOf = shapesOf(new Map());
     const folderOf = (config: object): string => {
       const folder = join(newFolder(), 'model');

@@ -16,14 +16,14 @@ describe('the parts of a run', () => {
     expect(deviceIndices(placed)).toEqual({ policy: 1, image: 0, reward: 1 });
   });
 
-  it('are beside the policy where nothing else is said', () => {
+  it('are beside the policy by default', () => {
     expect(placeParts(wanted({ policy: 1 }), gpus(0, 1))).toMatchObject({
       devices: { policy: 1, image: 1, reward: 1 },
       note: null,
     });
   });
 
-  it('share the GPUs of a machine with fewer, and that is said', () => {
+  it('share the GPUs of a machine with fewer, and that is reported', () => {
     expect(placeParts(apart, gpus(4, 5))).toEqual({
       devices: { policy: 4, image: 5, reward: 4 },
       gpus: [4, 5],

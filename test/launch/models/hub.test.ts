@@ -80,7 +80,7 @@ describe('the models of the Hub that a run needs', () => {
     expect(missingModels(config.settings)).toEqual([]);
   });
 
-  it('stay those that the run began with, until it begins anew', async () => {
+  it('stay those that the run began with, until it begins again', async () => {
     const { folder, load } = await place();
     const { settings } = await load({ model: { hub: 'some/base' } });
     const paths = new RunPaths(join(folder, 'runs'), settings.run_name);
@@ -191,7 +191,7 @@ describe('the models of the Hub that a run needs', () => {
     });
   });
 
-  it('that cannot be had are told once, of the first run that needs them', async () => {
+  it('that are unavailable are reported once, for the first run that needs them', async () => {
     const { models, load } = await place();
     const config = await load({ model: { hub: 'some/bsae' } });
     const found = await models.obstacles([config, config]);

@@ -39,7 +39,7 @@ describe('the room that prompts leave', () => {
     ]);
   });
 
-  it('of rows that are learnt as they stand is no matter', async () => {
+  it('of rows that are learned as they stand is no matter', async () => {
     const found = await new AnswerRoomChecks().of([
       await runOf({ context: 16, answer: 12, algorithm: 'sft' }, [9], [3]),
     ]);
@@ -69,7 +69,7 @@ describe('the room that prompts leave', () => {
     expect(found.warnings).toHaveLength(1);
   });
 
-  it('is told of once for several runs of one dataset', async () => {
+  it('is reported once for several runs of one dataset', async () => {
     const run = await runOf({ context: 16, answer: 12 }, [4, 8]);
     const other = { ...run, settings: { ...run.settings, run_name: 'other', seed: 9 } };
     expect((await new AnswerRoomChecks().of([run, other])).warnings).toHaveLength(1);

@@ -134,7 +134,7 @@ describe('what is in the way of runs', () => {
     expect(await found(runs, free, preflight)).toEqual(alone);
   });
 
-  it('is told once, though several look at the same file', async () => {
+  it('is reported once, though several read the same file', async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'tokenizer.json'), '{"model": {"vocab": {"a": 0}}}');
     writeFileSync(join(folder, 'chat_template.jinja'), '{{ messages[0].content }}');
@@ -233,7 +233,7 @@ describe('what is in the way of runs', () => {
     expect(await obstaclesOf(runs)).toEqual([]);
   });
 
-  it('is told of each config that it is in the way of, and looked at once for all of them', async () => {
+  it('is reported for each config that it prevents, and checked once for all of them', async () => {
     const folder = newFolder();
     const nowhere = join(folder, 'nowhere.json');
     const [, , first] = await chain(folder, `data.train=[{"path":"${nowhere}"}]`);

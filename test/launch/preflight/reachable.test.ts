@@ -43,7 +43,7 @@ function texts({ obstacles }: ServerCheckResult): string[] {
 const nothing: ServerCheckResult = { obstacles: [], notes: [] };
 
 describe('what of the servers of runs is in the way', () => {
-  it('is nothing where the judge lists its model and looks at two images; it is asked once for all runs', async () => {
+  it('is nothing if the judge lists its model and accepts two images, and is checked once for all runs', async () => {
     const stub = await judge();
     const run = await runOf([`reward.endpoint=${stub.url}`]);
     const other = { ...run, settings: { ...run.settings, run_name: 'other', seed: 7 } };
@@ -53,7 +53,7 @@ describe('what of the servers of runs is in the way', () => {
     expect(stub.requests.map(({ images }) => images.length)).toEqual([2]);
   });
 
-  it('is no training server that is started with the run, which is told of', async () => {
+  it('is no training server that is started with the run, which is reported', async () => {
     const trainer = JSON.stringify({ type: 'tinker', base_model: 'base', serve: {} });
     const file = 'configs/text_plain.jsonnet';
     const sets = ['policy.model=null', 'policy.init=null', 'policy.tokenizer=/folder', `policy.trainer=${trainer}`];
@@ -66,7 +66,7 @@ describe('what of the servers of runs is in the way', () => {
     });
   });
 
-  it('is a judge that is down, told of each set of runs that asks it', async () => {
+  it('is a judge that is down, reported for each set of runs that uses it', async () => {
     const url = await downUrl();
     const run = await runOf([`reward.endpoint=${url}`]);
     const servers = new ServerChecks();

@@ -46,7 +46,7 @@ describe('runs that are to start', () => {
     expect(await stepsOf([named], true)).toEqual([]);
   });
 
-  it('are looked at before anything is asked or fetched', async () => {
+  it('are checked before any request or download', async () => {
     const run = await runOf(newFolder(), ...LITTLE_ROOM);
     const { settings } = run;
     const data = { ...(settings as { data?: object }).data, train: [{ path: 'nowhere.jsonl', coefficient: null }] };

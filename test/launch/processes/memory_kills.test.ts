@@ -28,7 +28,7 @@ describe.each([
     'memory.limit_in_bytes',
   ],
 ])('version %s of control groups', (_version, groups, file, counted, limit) => {
-  it('tells of a kill in the group of a rank, and of its limit', () => {
+  it('reports a kill in the group of a rank, and its limit', () => {
     put('proc/77/cgroup', groups);
     put(file, counted);
     put(join(dirname(file), limit), `${64 * 2 ** 20}\n`);
@@ -51,7 +51,7 @@ describe.each([
 });
 
 describe('kills', () => {
-  it('are counted on the whole machine where no group tells of them', () => {
+  it('are counted on the whole machine if no group counts them', () => {
     put('proc/vmstat', 'nr_free_pages 9\noom_kill 4\n');
     const watched = kills();
     watched.sample([], 0);

@@ -61,7 +61,7 @@ describe('the environment of a worker', () => {
   });
 });
 
-it('a port that ranks meet at is one that nobody listens on', async () => {
+it('a port that ranks meet at is one that no one listens on', async () => {
   const port = await freePort();
   const server = createServer().listen(port, MASTER_ADDRESS);
   await once(server, 'listening');

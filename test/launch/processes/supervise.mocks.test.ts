@@ -147,7 +147,7 @@ describe('ranks that are ended because of another one', () => {
   });
 });
 
-describe('the rank that is told of', () => {
+describe('the rank that is reported', () => {
   it('is the one that others follow: a silent one, else one without memory, else one that was killed, else the first', async () => {
     const reasonOf = async (...acts: (() => void)[]): Promise<string> => {
       children = [];
@@ -182,7 +182,7 @@ describe('the rank that is told of', () => {
 });
 
 describe('the end of all ranks', () => {
-  it('is an orderly one when each ends with 0, after which nobody is looked for', async () => {
+  it('is an orderly one when each ends with 0, after which no one is looked for', async () => {
     const watched = await start(2);
     children[0].end();
     await pass(30);

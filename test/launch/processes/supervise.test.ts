@@ -117,7 +117,7 @@ describe('ranks', () => {
 });
 
 describe('a rank that ends badly', () => {
-  it('ends the others, and is told with its exit code and its last lines', async () => {
+  it('ends the others, and is reported with its exit code and its last lines', async () => {
     const watched = start(['sleep 60', 'echo one; echo two >&2; exit 3']);
     const error = await failure(watched);
     expect(error).toMatchObject({ rank: 1, workerExitCode: 3, signal: null, exitCode: 1 });
@@ -206,7 +206,7 @@ describe('a silent rank', () => {
 });
 
 describe('a stop', () => {
-  it('kills those that take too long, and all at once when told so', async () => {
+  it('kills those that take too long, and all at once on request', async () => {
     const stop = new AbortController();
     const deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     const slow = start([deaf], { stop: stop.signal, stopWithinS: 0.1 });

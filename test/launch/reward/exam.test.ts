@@ -58,7 +58,7 @@ function request({ url }: RunningJudge, changes: Partial<ExamRequest> = {}): Exa
 }
 
 describe('an exam', () => {
-  it('goes on where it was stopped, and comes to the same', async () => {
+  it('continues where it was stopped, and comes to the same', async () => {
     const server = await judge();
     const whole = await runExam(request(await judge(), { folder: newFolder() }));
     const stop = new AbortController();

@@ -59,7 +59,7 @@ describe('a reward server whose term has a judge of its own', () => {
     expect((await reward.scoreTerms(wholeItem())).outcome).toMatchObject({ kind: 'scored', value: 0.7 });
   });
 
-  it('tells when that judge refuses', async () => {
+  it('reports when that judge refuses', async () => {
     let refuses = false;
     const stub = await startStubJudge(() =>
       refuses ? openAiError(403, 'this key is no longer valid') : scoresText(8, 6),
@@ -82,7 +82,7 @@ describe('a reward server whose term has a judge of its own', () => {
   });
 });
 
-it('is called the same wherever a reward module lies, and otherwise where it says something else', async () => {
+it('has the same identity wherever a reward module is, and another one if its text differs', async () => {
   const digestOf = async (text: string): Promise<string> => {
     const module = join(newFolder(), 'mine.mjs');
     writeFileSync(module, text);

@@ -58,7 +58,7 @@ async function found(runs: readonly LoadedConfig[]): Promise<string[]> {
   return (await new RewardTrials().of(runs)).map(({ error }) => error.toText());
 }
 
-it('is not tried on a row of several pictures where who is asked is shown one', async () => {
+it('is not tried on a row of several images where who is asked is shown one', async () => {
   const { settings } = await runOf(['export default () => 1;']);
   const reward = { ...must(rewardOf(settings), 'its reward'), mode: 'viescore' as const, terms: [] };
   const image = { width: 1, height: 1, data: Uint8Array.of(1, 2, 3) };
@@ -79,7 +79,7 @@ it('is not tried on a row of several pictures where who is asked is shown one', 
   expect(await tried(rows.slice(0, 1))).toMatchObject({ untried: 'its judge was not asked' });
 });
 
-it('asks a judge first whether it is shown as many pictures as a row has', async () => {
+it('asks a judge first whether it is shown as many images as a row has', async () => {
   const stub = await startStubJudge(({ images }) =>
     images.length > 3 ? openAiError(400, 'At most 3 image(s) may be provided in one prompt.') : scoresText(8, 6),
   );
@@ -170,7 +170,7 @@ describe('a reward that is tried before a run', () => {
     expect(await found([ends])).toEqual([expect.stringContaining('term_0: it ended the process (code 3)')]);
   });
 
-  it('is tried once for runs that share it and their data, and told of each', async () => {
+  it('is tried once for runs that share it and their data, and reported for each', async () => {
     const folder = newFolder();
     const log = join(folder, 'log');
     const run = await runOf([
@@ -182,7 +182,7 @@ describe('a reward that is tried before a run', () => {
     expect((await new Preflight().check([run, other])).obstacles).toHaveLength(1);
   });
 
-  it('is refused beside what else is wrong, and a broken module is told once', async () => {
+  it('is rejected beside other problems, and a broken module is reported once', async () => {
     const run = await runOf(['export default () => 6;', 'export default 5;'], {
       sets: ['policy.model=/nowhere/model', 'policy.init=null'],
     });

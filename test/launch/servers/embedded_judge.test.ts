@@ -40,7 +40,7 @@ describe('the embedded judge', () => {
     expect(third.token).not.toBe(one.token);
   });
 
-  it('that does not start any more is given up: who waits is let go; and it is started anew for whoever asks later', async () => {
+  it('that does not start any more is given up: who waits is let go; and it is started again for whoever asks later', async () => {
     const { program, clock, said, judges } = prepare();
     const lost: string[] = [];
     const user = { notice: () => undefined, lost: (error: Error) => lost.push(error.message) };

@@ -25,7 +25,7 @@ describe('which judges are shared through a gateway', () => {
   });
 });
 
-describe('what a gateway is told', () => {
+describe('the arguments of a gateway', () => {
   it('is the model of a run that expects other names, which no run shares that does not', async () => {
     const program = join(dir, 'told.mjs');
     writeFileSync(

@@ -79,7 +79,7 @@ async function statusOf(url: string, key?: string): Promise<number> {
 }
 
 describe('a training server of the run', () => {
-  it('is up when it is told of, asks for its key, and ends with the run', async () => {
+  it('is up when it is announced, requires its key, and ends with the run', async () => {
     const { notices, log, folder, start } = prepare({}, [3, 5]);
     const { address, close } = await start();
     expect(await statusOf(address.url)).toBe(401);
@@ -105,14 +105,14 @@ describe('a training server of the run', () => {
     expect(readFileSync(log, 'utf8')).toBe('up\n');
   });
 
-  it('that asks for no key is told of', async () => {
+  it('that requires no key is reported', async () => {
     program.spoil('open');
     const { notices, start } = prepare();
     await start();
     expect(notices[1]).toContain('answers without the key that it was given (EDITRL_SERVER_TOKEN): other users');
   });
 
-  it('that does not even reply without its key is none of those, and the run goes on', async () => {
+  it('that does not even reply without its key is none of those, and the run continues', async () => {
     const script = `require('node:http').createServer((asked, reply) => {
       if (asked.headers['x-api-key'] === undefined) asked.socket.destroy();
       else reply.setHeader('content-type', 'application/json').end('{}');
@@ -139,7 +139,7 @@ describe('a training server of the run', () => {
     expect(isSleeping(stray)).toBe(false);
   });
 
-  it('that ends is not started again, and says how a run goes on', async () => {
+  it('that ends is not started again, and says how a run continues', async () => {
     const { lost, start } = prepare();
     const before = program.starts.length;
     await start();
@@ -208,7 +208,7 @@ describe('the command line', () => {
     expect(lineOf({ mode: 'jax', devices: [0] }, [0])).toBe(`${own} --mode jax --adapters 2 --device cuda`);
   });
 
-  it('is another program’s, which is told the same of the run alone', () => {
+  it('is another program’s, which gets only the run’s part of it', () => {
     expect(lineOf({ command: ['python', 'serve.py'], flags: ['--fast'] }, [0])).toBe(
       'python serve.py --model base --rank 8 --port 5 --dir /run/saved --fast',
     );

@@ -63,7 +63,7 @@ function isRunning(pid: number): boolean {
 }
 
 describe('a vLLM of the run', () => {
-  it('is up when it is told of, asks for its key, and ends with the run', async () => {
+  it('is up when it is announced, requires its key, and ends with the run', async () => {
     const { program, notices, log, start } = prepare({ devices: [3] });
     program.spoil('slow');
     const starting = start();
@@ -171,7 +171,7 @@ describe('the command line', () => {
     );
   });
 
-  it('lets pictures be as large as the policy sees them, and leaves out no frame', () => {
+  it('lets images be as large as the policy sees them, and leaves out no frame', () => {
     const seeing = { ...sampledBy({}, 1), seen: { min_pixels: 64, max_pixels: 4096 } };
     expect(vllmCommand(seeing, '/model', 5).join(' ')).toContain(
       '--enable-lora --max-lora-rank 1 --enable-scale-out --mm-processor-kwargs {"size":{"shortest_edge":64,"longest_edge":4096}} --media-io-kwargs {"video": {"fps": 30}} ',

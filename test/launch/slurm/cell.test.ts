@@ -71,7 +71,7 @@ describe('a lock that a job left on another host', () => {
     acquireLock(paths, world).release();
   });
 
-  it('is waited for where its job has ended, and not where it goes on', async () => {
+  it('is waited for where its job has ended, and not where it continues', async () => {
     const ended = play('6', '7', true);
     await waitForStaleLock(ended.paths, ended.world, options);
     acquireLock(ended.paths, ended.world).release();

@@ -61,7 +61,7 @@ const state = (name: RunStateName, reason: string | null = null): RunState => ({
 });
 
 describe('what Slurm says about runs', () => {
-  it('is asked of nobody where nothing was submitted', async () => {
+  it('is asked of no one where nothing was submitted', async () => {
     vi.stubEnv('PATH', '/nowhere');
     expect(await reconcile(base)).toEqual(new Map());
   });
@@ -102,7 +102,7 @@ describe('what Slurm says about runs', () => {
     );
   });
 
-  it('takes a word that it does not know for a job that goes on', async () => {
+  it('takes a word that it does not know for a job that continues', async () => {
     submitted('2026a', [{ job_id: '11', runs: ['a'] }]);
     fakeSlurm({ squeue: "printf '11_0|n|TELEPORTING|None|\\n'" });
     expect((await reconcile(base)).get('a')).toMatchObject({ phase: 'running' });

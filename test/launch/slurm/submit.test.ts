@@ -127,7 +127,7 @@ describe("a judge's job", () => {
     expect(calls()).toBe('');
   });
 
-  it('that nothing ends is told of', async () => {
+  it('that nothing ends is reported', async () => {
     writeFileSync(join(base, 'bin/scancel'), '#!/bin/sh\necho no >&2; exit 1\n', { mode: 0o755 });
     const refused = submit([judged('b', { slurm: { extra: ['--partition=nonsense'] } })]);
     await expect(refused).rejects.toThrow(
@@ -138,7 +138,7 @@ describe("a judge's job", () => {
   });
 });
 
-it('refuses a job of another cluster, about which nobody would ask', async () => {
+it('refuses a job of another cluster, about which no one would ask', async () => {
   for (const flag of ['--clusters=alpha', '-M beta']) {
     const refused = submit([run('a', { slurm: { extra: [flag] } })]);
     await expect(refused).rejects.toThrow(ConfigError);

@@ -61,7 +61,7 @@ describe('order', () => {
 });
 
 describe('failures', () => {
-  it('retries as told, after everything else, and then gives up', () => {
+  it('retries the given number of times, after everything else, and then gives up', () => {
     const schedule = scheduleOf([job('a'), job('b')], { retries: 2 });
     expect(fails(schedule, 'a')).toEqual([{ kind: 'retry', name: 'a', retry: 1, of: 2 }]);
     expect(startable(schedule)).toEqual(['b', 'a']);
@@ -97,7 +97,7 @@ describe('failures', () => {
     expect(['p', 'a', 'b'].map((name) => schedule.phase(name))).toEqual(['failed', 'finished', 'blocked']);
   });
 
-  it('starts nothing more after a failure when told so, and calls what was under way interrupted', () => {
+  it('starts nothing more after a failure if requested, and marks running runs as interrupted', () => {
     const schedule = scheduleOf([job('a'), job('b'), job('c')], { failFast: true });
     schedule.started('a');
     schedule.started('b');
@@ -109,7 +109,7 @@ describe('failures', () => {
     expect(schedule.names('queued')).toEqual(['c']);
   });
 
-  it('goes on when a hand stops one run', () => {
+  it('continues when a hand stops one run', () => {
     const schedule = scheduleOf([job('a'), job('b', ['a']), job('c')]);
     schedule.started('a');
     schedule.ended('a', { kind: 'interrupted' });

@@ -54,7 +54,7 @@ describe('a sweep', () => {
     await ended;
   });
 
-  it('goes on when a run fails, says so at once, and retries', async () => {
+  it('continues when a run fails, says so at once, and retries', async () => {
     const ended = start(jobs('a', 'b'), 1, { retries: 1 });
     const failure = new RunFailed({
       run: 'a',
@@ -118,7 +118,7 @@ describe('a sweep', () => {
     expect(runner.names).toEqual(['a']);
   });
 
-  it('lets what is under way stop at the first failure when told so', async () => {
+  it('stops running runs at the first failure if requested', async () => {
     const ended = start(jobs('a', 'b', 'c'), 2, { failFast: true });
     expect(runner.of('b').stop.aborted).toBe(false);
     runner.of('a').fail(new RunError('it broke'));

@@ -95,7 +95,7 @@ describe('a model of the Hub', () => {
     expect(stub.asked.filter(({ host }) => host === 'cdn').map(({ token }) => token)).toEqual([null, null]);
   });
 
-  it('that is there already has nothing written anew', async () => {
+  it('that is there already has nothing written again', async () => {
     const { get, repository } = await hub();
     await get();
     const files = (readdirSync(repository, { recursive: true }) as string[]).map((name) => join(repository, name));
@@ -155,7 +155,7 @@ describe('a model of the Hub', () => {
     expect((await get({ revision: 'refs/pr/1' })).commit).toBe(LATER);
   });
 
-  it('that was downloaded is used where the Hub is away, and that is said', async () => {
+  it('that was downloaded is used where the Hub is away, and that is reported', async () => {
     const { get, stub, want } = await hub();
     await get();
     await stub.close();
@@ -164,7 +164,7 @@ describe('a model of the Hub', () => {
     expect(note).toMatch(/^the Hub cannot be queried for some\/model: ECONNREFUSED; using the cached copy$/);
   });
 
-  it('is not asked for offline, and used where it lies in the cache', async () => {
+  it('is not requested offline, and is used if it is in the cache', async () => {
     const first = await hub();
     await first.get();
     const there = await hub({ offline: true, cacheDir: first.environment.cacheDir });
@@ -187,7 +187,7 @@ describe('a model of the Hub', () => {
 describe('a download that breaks', () => {
   const ofWeights = (path: string): boolean => path.endsWith('model.safetensors');
 
-  it('goes on where it was, in the same process', async () => {
+  it('continues where it was, in the same process', async () => {
     const { get, stub } = await hub();
     let cuts = 0;
     stub.fault = ({ host, path }) => (host === 'cdn' && ofWeights(path) && cuts++ < 4 ? { cutAfter: 1000 } : null);

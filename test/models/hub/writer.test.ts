@@ -79,7 +79,7 @@ describe('HubWriter', () => {
     expect(await publish({ repository: 'edits' })).toMatchObject({ repository: 'me/edits' });
   });
 
-  it('goes on where it may not make a repository that is there', async () => {
+  it('continues where it may not make a repository that is there', async () => {
     await publish();
     stub.mayCreate = false;
     stub.repositories.set('team/edits', {

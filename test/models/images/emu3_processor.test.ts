@@ -83,7 +83,7 @@ describe('what a file leaves out', () => {
     expect(earlier.size?.limits).toEqual({ min_pixels: 512 ** 2, max_pixels: 1024 ** 2 });
   });
 
-  it('is the size where pictures stay as they are', () => {
+  it('is the size where images stay as they are', () => {
     const processor = read({ ...byBaai, do_resize: false, spatial_factor: 7 });
     expect(processor.size).toBeNull();
     const given = picture(5, 3);
@@ -91,7 +91,7 @@ describe('what a file leaves out', () => {
   });
 });
 
-describe('a picture', () => {
+describe('an image', () => {
   it('is refused where it is too long or too small for those who made the processor', () => {
     const own = read(byBaai);
     expect(() => fitImage(own, picture(48, 8), 'line 3')).toThrow(DataError);

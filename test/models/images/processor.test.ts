@@ -35,7 +35,7 @@ const grey = (width: number, height: number, byte = 128) => ({
   data: new Uint8Array(width * height * 3).fill(byte),
 });
 
-describe('the size of a picture', () => {
+describe('the size of an image', () => {
   it.each(smart)(
     'is that of transformers: $height x $width by $factor',
     ({ height, width, factor, expected, ...limits }) => {
@@ -152,7 +152,7 @@ describe('the files of a processor', () => {
   });
 });
 
-describe('colours', () => {
+describe('colors', () => {
   const opened = (json: object): ImageProcessor => {
     const path = folder();
     writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
@@ -198,7 +198,7 @@ describe('placeholders', async () => {
   const image = processor.image(grey(16, 8), 'here');
   const clip = await processor.video([grey(8, 8), grey(8, 8), grey(8, 8), grey(8, 8)], 1, 'here');
 
-  it('stand for each token of their pictures', () => {
+  it('stand for each token of their images', () => {
     expect(withImages([1, 7, 2, 8, 3], [image, clip], tokens, sizes, 'here')).toEqual([1, 7, 7, 2, 8, 8, 3]);
     expect(withImages([1, 2], [], tokens, sizes, 'here')).toEqual([1, 2]);
   });

@@ -54,7 +54,7 @@ test('a token by its words; one that does not exist', () => {
   expect(() => tokenizer.id('<nothing>')).toThrow('the tokenizer has no token "<nothing>"');
 });
 
-test('an answer ends at the eos_token where nothing else is said', () => {
+test('an answer ends at the eos_token by default', () => {
   const folder = join(FIXTURES, 'gpt2');
   const tokenizer = openTokenizer(folder);
   expect(endTokens(folder, tokenizer)).toEqual([tokenizer.id('<|im_end|>')]);

@@ -78,7 +78,7 @@ describe('the task of edit_response', () => {
   beforeAll(() => imageEditData.make(smallSettings(base), null, () => {}));
   afterAll(() => Promise.all(opened.map((one) => one.dispose())));
 
-  it('judges an image of exactly the tokens that were sampled, told from the image on', async () => {
+  it('judges an image of exactly the sampled tokens, with states from the image on', async () => {
     const { task, items } = await open();
     const prompt = await task.prompt(0);
     const [[first, second, again]] = await task.render(
@@ -204,7 +204,7 @@ describe('the task of edit_response', () => {
     await Promise.all([policy.dispose(), editor.dispose()]);
   });
 
-  it('is told the instruction alone where that is asked for: then no word has any effect', async () => {
+  it('gets only the instruction if the settings choose that, so that no word has any effect', async () => {
     const { task, items } = await open({
       algorithm: { type: 'sft' },
       environment: { told: 'instruction' },

@@ -62,7 +62,7 @@ describe('the task of image_editor', () => {
   beforeAll(() => imageEditData.make(smallSettings(base as never), null, () => {}));
   afterAll(() => Promise.all(opened.map((one) => one.dispose())));
 
-  it('shows the image, tells what a model made of its response, and wants the edited one', async () => {
+  it('has the source image, the hidden states of the response, and the wanted image', async () => {
     const task = await open();
     const prompt = await task.prompt(0);
     const { flow, source, target, size, instruction, response } = prompt;

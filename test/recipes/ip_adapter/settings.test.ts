@@ -191,7 +191,7 @@ describe('the settings of ip_adapter', () => {
     expect(bytesOf(graphs) - bytesOf(null)).toBe(7e9);
   });
 
-  it('tell what memory images of a person’s own take, once they can be looked at, and what makes a run smaller', () => {
+  it('estimate the memory for the user’s images once they can be read, and name settings that make a run smaller', () => {
     const own = (folder: string) => ({ tiny: null, train: [{ path: folder }], validation: [{ path: folder }] });
     const machine = { free: 1, total: 2 ** 34 };
     const memory = (data: Sections) =>

@@ -72,7 +72,7 @@ it('paints with all that the folder has', async () => {
   expect(image).not.toEqual(await painted(openImages(other, nobody)));
 });
 
-it('paints as with float32 where its transformer and its text encoders are held in float16', async () => {
+it('paints as with float32 where its transformer and its text encoders are stored in float16', async () => {
   const copy = join(newFolder(), 'rounded');
   cpSync(folder, copy, { recursive: true });
   // Numbers that float16 has.
@@ -130,7 +130,7 @@ it('measures guidance from the prompt of no words, and reads that for nothing el
   await encoder.dispose();
 });
 
-it('is looked at before a run starts', () => {
+it('is checked before a run starts', () => {
   const look = (changes: object = {}): void => {
     const changed = settings(changes);
     openRecipeOf(changed)

@@ -100,7 +100,7 @@ describe('a prompt', () => {
   });
 });
 
-describe('prompts are looked at before the first is asked', () => {
+describe('prompts are checked before the first answer', () => {
   const long = { prompt: `What is ${'1 + '.repeat(40)}1?`, answer: '41' };
 
   it('and are counted where the context is too small, held-out ones that are asked among them', async () => {
@@ -143,7 +143,7 @@ describe('prompts are looked at before the first is asked', () => {
     await expect(other.checkPrompts()).resolves.toBeUndefined();
   });
 
-  it('with their labels where these are learnt', async () => {
+  it('with their labels where these are learned', async () => {
     const supervised = { algorithm: { type: 'sft', sft: { batch_size: 4 } }, ...labels };
     const without = await open({ rows: [sums[0], { prompt: 'a', answer: null }], ...supervised });
     await expect(without.checkPrompts()).rejects.toThrow('no labeled answer, and supervised training needs one');

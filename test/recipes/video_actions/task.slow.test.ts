@@ -134,7 +134,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(one.tokens.images?.[0]).toBe(again.tokens.images?.[0]);
   });
 
-  it('opens a clip once that two questions are about, and anew where more of it is shown', async () => {
+  it('opens a clip once that two questions are about, and again where more of it is shown', async () => {
     const list = join(dir, 'twice.json');
     const [sample] = listOf('train');
     const [, gpt] = sample['conversations'] as unknown[];

@@ -90,7 +90,7 @@ describe('memory', () => {
   });
 });
 
-it('too many images are rejected before any is looked at', async () => {
+it('too many images are rejected before any is decoded', async () => {
   const { url } = await gateway({ maxImages: 3 });
   const { status, message } = await post(
     url,

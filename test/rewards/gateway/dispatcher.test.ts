@@ -145,7 +145,7 @@ describe('the circuit', () => {
     }
   };
 
-  it('opens after so many requests in a row that failed, and then nobody waits for that upstream', async () => {
+  it('opens after so many requests in a row that failed, and then no one waits for that upstream', async () => {
     const made = world([1]);
     const { ask, leases, upstreams, opened, order } = made;
     await ends(made, 'fails', [1, 2]);
@@ -181,7 +181,7 @@ describe('the circuit', () => {
 });
 
 describe('stopping', () => {
-  it('lets nobody wait any more, and nobody come', async () => {
+  it('lets no one wait any more, and no one come', async () => {
     const { ask, order, dispatcher, endOne } = world([1]);
     for (const run of ['a', 'b']) void ask(run);
     await settle();

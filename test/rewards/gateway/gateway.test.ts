@@ -123,7 +123,7 @@ describe('fail-over', () => {
     expect(bad.requests.length).toBeGreaterThan(1);
   });
 
-  it('tells the caller what the last judge said when all fail, with its Retry-After', async () => {
+  it('returns the last judge’s reply with its Retry-After if all fail', async () => {
     const stub = await judge(afterReadiness(() => openAiError(429, 'slow down', { 'retry-after': '7' })));
     const { url } = await gateway({ upstreams: [stub.url] });
     const reply = await post(url, await chatBody(1));
@@ -256,7 +256,7 @@ describe('readiness and the end', () => {
     await expect(waitUntilReady(url, stubModel, { maxWaitS: 0 })).rejects.toThrow(/503/);
   });
 
-  it('tells at once of a model that no judge serves', async () => {
+  it('reports at once a model that no judge serves', async () => {
     const stub = await judge(() => scoresText(1, 1));
     const { url } = await gateway({ upstreams: [stub.url], model: 'other' }, {}, false);
     await until(async () => (await get(url, '/health')).text.includes('does not serve'));

@@ -70,7 +70,7 @@ async function suspicious() {
   return { clock, looks, upstream, fail };
 }
 
-it('an upstream that passes its looks is not looked at again for each row of failures', async () => {
+it('an upstream that passes its checks is not checked again for each row of failures', async () => {
   const { clock, looks, fail } = await suspicious();
   expect(looks).toEqual([0]);
   // Twenty failures every 100 ms for a minute, which are 2,400 rows.
@@ -87,7 +87,7 @@ it('an upstream that passes its looks is not looked at again for each row of fai
   expect(looks).toHaveLength(12);
 });
 
-it('an upstream whose circuit opens while looks keep their distance is looked at at once', async () => {
+it('an upstream whose circuit opens between two checks is checked at once', async () => {
   const { clock, looks, fail } = await suspicious();
   await fail(5);
   await clock.pass(100);

@@ -243,7 +243,7 @@ describe('under load and faults together', () => {
     expect(outcomes.filter(({ kind }) => kind === 'scored').length).toBeGreaterThan(30);
   });
 
-  it('being cancelled leaves nothing in the store', async () => {
+  it('being canceled leaves nothing in the store', async () => {
     const stub = await serve(() => ({ kind: 'silent' }));
     const { client, store } = connect(stub, { concurrency: 3 });
     const controller = new AbortController();

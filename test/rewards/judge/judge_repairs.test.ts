@@ -190,7 +190,7 @@ describe('a judge that thinks', () => {
     expect(stub.requests.map(({ body }) => body.max_completion_tokens)).toEqual([400, 1600, 1600, 1600]);
   });
 
-  it('under a grammar that passes its whole answer off as thoughts is told how to leave the format out', async () => {
+  it('under a grammar that passes its whole answer off as thoughts is reported with advice to leave the format out', async () => {
     const stub = await serve(() => thinking({ content: null, reasoning_content: '{"score": [1, 1]}' }, 'stop'));
     const format = { name: 'two', schema: { type: 'object' } };
     const judgement = await connect(stub).client.ask(query(64, { format }));

@@ -27,7 +27,7 @@ const minutes = (clock: ManualClock, count: number, signal?: AbortSignal): Deadl
   new Deadline(clock, count * 60_000, signal);
 
 describe('the breaker', () => {
-  it('does not count what the caller calls off: it says nothing about the judge', async () => {
+  it('does not count what the caller calls off: it reports nothing about the judge', async () => {
     let caller: AbortController;
     const { stub, transport, clock } = await made(() => {
       caller.abort();

@@ -21,7 +21,7 @@ async function judge(options: Partial<JudgeOptions> = {}): Promise<RunningJudge>
 }
 
 describe('who may ask', () => {
-  it('is told at the start where others reach the address', async () => {
+  it('is reported at the start if others can reach the address', async () => {
     await expect(judge({ host: '0.0.0.0' })).rejects.toThrow('other machines can reach 0.0.0.0');
     await expect(judge({ host: '0.0.0.0', token: 'short' })).rejects.toThrow('at least 16');
   });

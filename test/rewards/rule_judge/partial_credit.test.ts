@@ -114,7 +114,7 @@ describe('semantic consistency', () => {
 });
 
 describe('ground score', () => {
-  it('marks like the judge that sees the source, wherever the truth tells enough', () => {
+  it('marks like the judge that sees the source, wherever the truth is sufficient', () => {
     for (const { instruction, change, success, overedit } of cases) {
       const plan = planEdit(
         scene(source),

@@ -202,7 +202,7 @@ describe('measures', () => {
     expect({ ...outcome, measures: undefined }).toEqual({ ...(await alone.score(wholeItem())), measures: undefined });
   });
 
-  it('never score an answer of training, and ask nobody about it', async () => {
+  it('never score an answer of training, and ask no one about it', async () => {
     const { outcome, asked } = await scoreOf('5/0/1');
     expect(outcome).not.toHaveProperty('measures');
     expect(asked).toBe(0);

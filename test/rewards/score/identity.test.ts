@@ -11,7 +11,7 @@ it('names the terms of a reward with their weights', () => {
   expect(scaleOf(terms)).toMatchObject({ label: '0.25 word_sequence + 0.75 exact_words', terms: 2, most: 1 });
 });
 
-it('says nothing of terms that it does not know', () => {
+it('reports nothing of terms that it does not know', () => {
   expect(scaleOf([{ name: 'no_such_term', weight: 1 }])).toBeNull();
   expect(scaleOf([{ name: 'exact_words', weight: 1, no_such_field: 2 }])).toBeNull();
 });

@@ -42,7 +42,7 @@ describe('edge density', () => {
     expect(imageStatistics(step(Math.floor(EDGE_HEIGHT))).edgeDensity).toBe(0);
   });
 
-  it('is 1 where every pixel lies beside a step', () => {
+  it('is 1 if every pixel is beside a step', () => {
     expect(imageStatistics(draw(9, 9, (x) => gray(x % 4 < 2 ? 0 : 255))).edgeDensity).toBe(1);
   });
 

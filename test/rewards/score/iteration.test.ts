@@ -217,12 +217,12 @@ describe('summarizeUnscored', () => {
 });
 
 describe('settleOutcomes', () => {
-  it('goes on with a few unscored episodes', async () => {
+  it('continues with a few unscored episodes', async () => {
     const outcomes = withFailures('timeout', 2);
     expect(await settle(outcomes)).toEqual({ result: outcomes, events: [], asked: [] });
   });
 
-  it('waits for a judge that is down, looks every minute, and asks again for what is unscored', async () => {
+  it('waits for a judge that is down, checks it every minute, and repeats unscored requests', async () => {
     const { result, events, asked } = await settle(withFailures('connection', 4), { canaryFrom: 3 });
     expect(result).toEqual(allScored);
     expect(events).toEqual([
@@ -235,7 +235,7 @@ describe('settleOutcomes', () => {
     expect(asked).toEqual(['0', '1', '2', '3'].map((key) => ({ key, options: { askAgain: true } })));
   });
 
-  it('goes on waiting while the judge answers its canary but not the questions', async () => {
+  it('continues waiting while the judge answers its canary but not the questions', async () => {
     const { result, events } = await settle(withFailures('timeout', 10), {
       again: (key, minute) => (minute < 2 && key > 3 ? unscored('rate_limited') : scored(key)),
     });
@@ -261,7 +261,7 @@ describe('settleOutcomes', () => {
     expect(events.at(-1)).toBe('waiting 150 connection: refused');
   });
 
-  it("fails at once where the reward's own code scores nothing, and asks nobody again", async () => {
+  it("fails at once where the reward's own code scores nothing, and asks no one again", async () => {
     const { result, events, asked } = await settle(withFailures('own_code', 10), { canaryFrom: Infinity });
     expect(result).toBeInstanceOf(RunError);
     expect((result as RunError).toText()).toMatch(/own code scored none of 10 episodes; the first: found own_code/);
@@ -278,7 +278,7 @@ describe('settleOutcomes', () => {
     expect(await settle(few)).toEqual({ result: few, events: ['alarm 2'], asked: [] });
   });
 
-  it('stops waiting when it is cancelled', async () => {
+  it('stops waiting when it is canceled', async () => {
     const outcomes = withFailures('connection', 4);
     expect((await settle(outcomes, { canaryFrom: Infinity, abortAt: 2 })).result).toEqual(outcomes);
   });

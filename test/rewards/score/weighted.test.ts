@@ -7,7 +7,7 @@ const zero: Outcome = { kind: 'zero_by_rule', reason: 'undecodable', parts: {} }
 const unscored: Outcome = { kind: 'unscored', reason: 'timeout', detail: 'no answer in time', parts: { 'b/x': 1 } };
 
 describe('a weighted sum', () => {
-  it('is that of the normalised values, with the parts of all terms', () => {
+  it('is that of the normalized values, with the parts of all terms', () => {
     const outcome = weightedSum([
       { name: 'a', weight: 0.25, outcome: scored(0.8, { 'a/kb': 40 }) },
       { name: 'b', weight: 0.75, outcome: scored(0.4, { 'b/x': 4, 'b/y': 7 }) },

@@ -353,7 +353,7 @@ describe('too much at once', () => {
     expect(begun).toEqual(['1', '2', 'one', '3', '4']);
   });
 
-  it('is cancelled when the client goes away', async () => {
+  it('is canceled when the client goes away', async () => {
     let calledOff = 0;
     const { url } = await here.start(
       rewardOf({
@@ -409,7 +409,7 @@ describe('a server', () => {
     }
   });
 
-  it('tells whoever runs it of a defect', async () => {
+  it('reports a defect to its operator', async () => {
     const defects: unknown[] = [];
     const defect = new Error('a defect');
     const { url } = await here.start(

@@ -48,7 +48,7 @@ describe('align_quality', () => {
     for (const text of texts) expect(text).toMatch(/\nRequest: write "STOP" on the red sign$/);
   });
 
-  it('shows all images that an edit began from, in their order, and says so', async () => {
+  it('shows all images that an edit began from, in their order, and reports it', async () => {
     const { term, judge } = await make();
     await term.score(wholeItem({ beside: [imageOf(3), imageOf(4)] }));
     const [{ parts }] = judge.asked[0].messages;

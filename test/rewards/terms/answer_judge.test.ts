@@ -58,7 +58,7 @@ describe('answer_judge', () => {
     expect(text()).not.toContain('\nReference:');
   });
 
-  it('asks nobody about no answer', async () => {
+  it('asks no one about no answer', async () => {
     const { judge, create } = asked();
     expect(await (await create()).score(wholeItem({ answer: ' \n', ...images }))).toMatchObject({
       kind: 'scored',

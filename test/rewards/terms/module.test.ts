@@ -190,7 +190,7 @@ describe('a reward module', () => {
     expect(await term.score({ ...whole, edited: imageOf(9) })).toMatchObject({ normalised: 1 });
   });
 
-  it('is closed once, and one that cannot close harms nobody', async () => {
+  it('is closed once, and one that cannot close harms no one', async () => {
     const warn = vi.spyOn(process, 'emitWarning').mockReturnValue();
     const settings = moduleOf(`let closed = 0;
       export default { score: () => closed / 10, close() { closed++; throw new Error('stuck'); } };`);

@@ -93,7 +93,7 @@ export function termContract(name: string, make: () => Promise<Term>, item: Judg
       expect(item).toEqual(before);
     });
 
-    it('is cancelled by its signal, before and while it works', async () => {
+    it('is canceled by its signal, before and while it works', async () => {
       const usual = await term.score({ ...item, key: '6/0/0' });
       const controller = new AbortController();
       const calledOff = [

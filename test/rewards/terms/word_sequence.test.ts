@@ -43,7 +43,7 @@ describe('words in their order', () => {
     expect(await value('exact_words', answer, LABEL)).toBe(whole);
   });
 
-  it('are told apart where a bag of words sees no difference', async () => {
+  it('are distinguished although their bags of words are equal', async () => {
     for (const answer of ['a blue square below a blue triangle', `${LABEL} below a blue triangle`]) {
       expect(await value('word_overlap', answer, LABEL)).toBe(1);
       expect(await value('word_sequence', answer, LABEL)).toBeLessThan(0.75);

@@ -132,7 +132,7 @@ describe('claiming', () => {
     expect(recorded).toMatchObject({ texts });
   });
 
-  it('tidies up what was half written, wherever it lies, and nothing else', () => {
+  it('removes half-written files in every folder, and nothing else', () => {
     trained();
     for (const dir of [paths.episodesDir, paths.mediaDir]) mkdirSync(dir, { recursive: true });
     for (const dir of [paths.dir, paths.episodesDir, paths.mediaDir]) {
@@ -155,7 +155,7 @@ describe('claiming', () => {
     claimRun(request()).release();
   });
 
-  it('begins anew where nothing but a torn start is left', () => {
+  it('begins again where nothing but a torn start is left', () => {
     mkdirSync(paths.dir, { recursive: true });
     writeFileSync(paths.metrics, '{"iteration":0,"a":1}\n');
     const handle = claimRun(request());
@@ -367,7 +367,7 @@ describe('claiming', () => {
 });
 
 describe('finding runs', () => {
-  it('looks where it is told, else in APP__BASE_EXP_DIR, else in runs and runs/tiny', () => {
+  it('searches the given folder, else APP__BASE_EXP_DIR, else runs and runs/tiny', () => {
     expect(searchFolders('there', { APP__BASE_EXP_DIR: 'e' })).toEqual(['there']);
     expect(searchFolders(undefined, { APP__BASE_EXP_DIR: 'e' })).toEqual(['e']);
     expect(searchFolders(undefined, {})).toEqual(['runs', join('runs', 'tiny')]);

@@ -44,7 +44,7 @@ it('lets operation fields and more iterations through, and refuses what decides 
   await expect(claim('num_iterations=8')).rejects.toThrow('num_iterations: 9 -> 8 (must not be lowered)');
 });
 
-it('lets a run go on to more iterations than it was started with, unless its learning rate falls until the last', async () => {
+it('lets a run continue to more iterations than it was started with, unless its learning rate falls until the last', async () => {
   const claim = async (name: string, ...sets: string[]): Promise<ReturnType<typeof claimRun>> => {
     const config = await loadConfig({
       file: 'configs/sft_s__rl_s.jsonnet',
@@ -62,7 +62,7 @@ it('lets a run go on to more iterations than it was started with, unless its lea
   );
 });
 
-it('lets a run that has learned nothing become another one, and says so to a plan', async () => {
+it('lets a run that has learned nothing become another one, and reports it to a plan', async () => {
   const load = async (clip: number): Promise<LoadedConfig> =>
     loadConfig({
       file: 'configs/sft_s__rl_s.jsonnet',
@@ -104,7 +104,7 @@ describe('a run without its config file', () => {
     });
   });
 
-  it('is found where its folder lies, under the name that a fork gives it', async () => {
+  it('is found in its folder, under the name that a fork gives it', async () => {
     const { record } = await make('moved');
     const moved = recordedConfig(new RunPaths('/elsewhere', 'moved'), record, { runName: 'fork' });
     expect(moved.settings).toMatchObject({ base_exp_dir: '/elsewhere', run_name: 'fork' });

@@ -105,7 +105,7 @@ it('begins with the checkpoint and what led to it, and with nothing that came af
   expect(readdirSync(base).filter((name) => name.startsWith('.'))).toEqual([]);
 });
 
-it('has what samplers and an images server gave up to there, and the pictures themselves', () => {
+it('has what samplers and an images server gave up to there, and the images themselves', () => {
   const named = (iteration: number): string => storePng(source, Buffer.from(`painted ${iteration}`));
   const [answers, painted] = [new Journal(source.answers), new Journal(source.pictures)];
   const iterations = [2, 3, 4];
@@ -133,7 +133,7 @@ it('shares the weights with the run that it comes from', () => {
   expect(ours).toBe(theirs);
 });
 
-it('is claimed as a run that goes on from there, and stays a fork', () => {
+it('is claimed as a run that continues from there, and stays a fork', () => {
   const fork = forkRun(source, 3, `${source.runName}_fork`);
   const handle = claimRun({
     settings: { seed: 42, run_name: fork.runName, base_exp_dir: base, num_iterations: 10 },
@@ -196,7 +196,7 @@ it('never touches a run that is there', () => {
   expect(() => forkRun(source, 3, '../x')).toThrow('is not a valid run name');
 });
 
-it('tells its source which checkpoints may be of forks, since they may need what is kept elsewhere', () => {
+it('records at its source the checkpoints that forks may use, since they may need remote data', () => {
   const before = checkpointsOfForks(source);
   const others = (): string[] => checkpointsOfForks(source).filter((folder) => !before.includes(folder));
   const name = `fork${counter++}`;

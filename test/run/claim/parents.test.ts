@@ -131,7 +131,7 @@ describe('a parent', () => {
     expect(() => claimChild({}, 20)).toThrow('parents.parent: "checkpoint of iteration 7');
   });
 
-  it('that was made anew with other settings is one change, not two', () => {
+  it('that was made again with other settings is one change, not two', () => {
     use(claimChild());
     rmSync(parent.checkpoint(7), { recursive: true });
     const anew = [{ key: 'parents.parent', before: 'settings a', after: 'settings b' }];

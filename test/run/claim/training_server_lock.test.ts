@@ -38,7 +38,7 @@ describe('the folder of what a training server saves', () => {
     (await take()).release();
   });
 
-  it('is taken over from a machine that failed, once nothing was heard of it for long enough', async () => {
+  it('is taken over from a machine that failed, once it was silent for long enough', async () => {
     const { clock, told, take } = prepare(OTHER);
     let lock: FileLock | null = null;
     const taking = take().then((taken) => (lock = taken));
@@ -60,7 +60,7 @@ describe('the folder of what a training server saves', () => {
     expect(String(await taking)).toContain('process 1 on another-machine');
   });
 
-  it('is not taken from a holder that nobody can tell', async () => {
+  it('is not taken from a holder that cannot be identified', async () => {
     const { take } = prepare([]);
     await expect(take()).rejects.toThrow('training server of another process');
   });

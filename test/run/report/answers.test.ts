@@ -50,7 +50,7 @@ describe('held-out answers', () => {
     });
   });
 
-  it('are told apart from thoughts', () => {
+  it('are separated from thoughts', () => {
     const paths = run();
     writeHeldOutEpisodes(paths, 0, evaluation(0, [1], { thought: 'hm', answer: '4', text: '<think>hm</think>4' }));
     expect(heldOutAnswers(paths)).toEqual([

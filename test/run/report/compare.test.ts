@@ -70,7 +70,7 @@ it('pairs prompts that both were scored on', () => {
   ]);
 });
 
-it('tells runs of one name in several folders apart', async () => {
+it('distinguishes runs of one name in several folders', async () => {
   const elsewhere = (name: string): RunPaths => new RunPaths(join(base, name), 'same');
   const all = ['one', 'two', 'three'].map((folder, at) =>
     make('same', 4 + at, { base_exp_dir: elsewhere(folder).baseExpDir }),

@@ -75,7 +75,7 @@ function grpo(i: number): Record<string, number> {
 }
 
 describe('a report', () => {
-  it('tells held-out reward before and after, time and speed', () => {
+  it('shows held-out reward before and after, time and speed', () => {
     const paths = makeRun('rl', grpo, 20);
     const report = readRun(paths);
     expect(report).toMatchObject({

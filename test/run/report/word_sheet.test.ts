@@ -95,7 +95,7 @@ describe('the sheet of answers in words', () => {
     expect(wide.ink(END, 2000)).toBe(0);
   });
 
-  it('has the pictures of prompts that are answered in words on the contact sheet', async () => {
+  it('has the images of prompts that are answered in words on the contact sheet', async () => {
     const { thought, answer, expected } = row;
     const path = join(base, 'shows.png');
     const images = { source: { width: 60, height: 40, data: new Uint8Array(60 * 40 * 3) }, edit: null, truth: null };

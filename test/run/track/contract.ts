@@ -42,7 +42,7 @@ export function trackerContract(name: string, { folder, forward, rows, lose, not
   };
 
   describe(`${name} keeps the contract of trackers`, () => {
-    it('passes rows on while the run goes on, and what is there at its end', async () => {
+    it('passes rows on while the run continues, and what is there at its end', async () => {
       const run = begun(2);
       const ending = new AbortController();
       const forwarding = forward(run, ending.signal);

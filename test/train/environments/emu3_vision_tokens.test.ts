@@ -98,7 +98,7 @@ describe('the image tokenizer as BAAI published it', () => {
     expect(plain.sizing).toBeNull();
   });
 
-  it('is another one where a weight or the colours are others', () => {
+  it('is another one where a weight or the colors are others', () => {
     const { id } = loadVisionTokenizer(published, {});
     expect(loadVisionTokenizer(changed('config.json', { dropout: 0.1 }), {}).id).toBe(id);
     const colours = changed('preprocessor_config.json', { image_mean: [0.5, 0.5, 0.4] });

@@ -157,7 +157,7 @@ async function save(policy: TokenPolicy, folder: string): Promise<void> {
   writeCheckpoint(folder, await policy.files());
 }
 
-describe('a policy with an adapter over weights that are held in half precision', () => {
+describe('a policy with an adapter over weights that are stored in half precision', () => {
   const base = join(models, 'llama3');
   /** A fresh adapter over the base's matrices in half precision, and over float32 of the same values. */
   function both(): [half: PolicyModel, widened: PolicyModel] {
@@ -169,7 +169,7 @@ describe('a policy with an adapter over weights that are held in half precision'
     ];
   }
 
-  it('samples, tells log-probabilities and learns to the bit as over float32 of these values', async () => {
+  it('samples, computes log-probabilities and learns to the bit as over float32 of these values', async () => {
     const policies = both().map((model) => policyOf(model, null, 'none'));
     const [half, wide] = policies;
     const did = async (policy: TokenPolicy) => {
@@ -237,7 +237,7 @@ describe('a policy with an adapter', () => {
     await policy.dispose();
   });
 
-  it("is written in PEFT's layout, the adapter alone, and goes on to the bit", async () => {
+  it("is written in PEFT's layout, the adapter alone, and continues to the bit", async () => {
     const folder = mkdtempSync(join(root, 'checkpoint-'));
     const policy = policyOf(fresh());
     await policy.learn([lesson], { policy: 'reinforce', kl: null });

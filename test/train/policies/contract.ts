@@ -82,7 +82,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
   }
 
   describe(`the contract of a policy: ${name}`, () => {
-    it('draws each answer from its own stream, and tells the log-probabilities that training finds', async () => {
+    it('draws each answer from its own stream, and reports the log-probabilities that training computes', async () => {
       const policy = open();
       const answers = await sample(policy);
       expect(answers.map((group) => group.length)).toEqual(prompts.map(() => 2));
@@ -133,7 +133,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
       await Promise.all([alike.dispose(), apart.dispose()]);
     });
 
-    it('adds up what is learnt until a step, which needs something', async () => {
+    it('adds up what is learned until a step, which needs something', async () => {
       const [whole, parts] = [open(), open()];
       const lessons = await trainGroupsOf(whole, await sample(whole));
       await whole.learn(lessons, SPECS.reinforce, lessons);

@@ -88,7 +88,7 @@ describe('a merged model', () => {
     expect(Math.max(...worst)).toBeLessThanOrEqual(0);
   });
 
-  it('is sampled from as its base says, and as its checkpoint does where the base says nothing', () => {
+  it('is sampled from as its base says, and as its checkpoint does where the base sets nothing', () => {
     const { checkpoint, base, out } = place();
     const own = ownBase(checkpoint, base);
     const says = (folder: string, of: string) => writeFileSync(join(folder, 'generation_config.json'), of);

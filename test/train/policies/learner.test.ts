@@ -187,7 +187,7 @@ describe('the learner', () => {
     await made.dispose();
   });
 
-  it('adds up what is learnt in several calls', async () => {
+  it('adds up what is learned in several calls', async () => {
     const made = learner(8);
     const one = await gradientOf(grpo, { microBatch: 8 });
     await made.learn(groups.slice(0, 2), grpo);
@@ -251,7 +251,7 @@ describe('the learner', () => {
     },
   );
 
-  it('compiles once for all widths, whose bits do not depend on what was learnt before', async () => {
+  it('compiles once for all widths, whose bits do not depend on what was learned before', async () => {
     const ort = await import('onnxruntime-node');
     const longer = groups.map(({ prompt, answers, targets }): TokenTrainGroup => {
       const twice = (values: Float32Array): Float32Array => Float32Array.of(...values, ...values, ...values);

@@ -16,7 +16,7 @@ it('trains an adapter alone where there is one: neither a weight nor a bias belo
   for (const half of ['A', 'B']) expect(isTrained(adapted, `${parts.mm_llm}.lora_${half}.weight`)).toBe(true);
 });
 
-it('trains the parts that are to train, weights and biases, and all of them where nothing is said', () => {
+it('trains the parts that are to train, weights and biases, and all of them by default', () => {
   expect(trained({ config })).toEqual(names);
   for (const part of Object.keys(parts) as (keyof typeof parts)[]) {
     const trains = { mm_llm: false, mm_vision: false, mm_mlp: false, [part]: true };

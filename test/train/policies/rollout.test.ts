@@ -80,7 +80,7 @@ describe('sampling answers', () => {
     },
   );
 
-  it('finds the log-probabilities of fed weights with packed ones, which are those of their version', async () => {
+  it('has the same log-probabilities with packed weights as with weights as inputs, for their version', async () => {
     const fed = await sample();
     const by = sampler({ packed: 'all' });
     const packed = await sample({}, by);

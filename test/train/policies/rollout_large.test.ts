@@ -91,7 +91,7 @@ describe('sampling from a large vocabulary with an adapter', () => {
     expect(apart).toEqual(whole);
   });
 
-  it('has the same bits where steps give the caches anew, which are freed with the last answer', async () => {
+  it('has the same bits if steps return new caches, which are freed with the last answer', async () => {
     const put = vi.spyOn(TensorCell.prototype, 'put');
     const frozen = new Set([...policy.weights.keys()].filter((name) => !isAdapters(name)));
     const inCells = samplerWith({ caches: 'cells', session: { threads: 1, frozen } });

@@ -219,7 +219,7 @@ describe.each(['qwen2_5_vl', 'qwen3_vl'] as const)('a policy that sees: %s', (fa
     await resumed.dispose();
   });
 
-  it('trains adapters on the parts that it is told, by the names that they have within transformers', async () => {
+  it('trains adapters on the selected parts, by their names in transformers', async () => {
     const base = policyOf(made(family));
     const path = await write(base);
     await base.dispose();

@@ -96,7 +96,7 @@ describe('a row that is summed up by blocks', () => {
     expect(ranking.next()).toBe(-1);
   });
 
-  it('is told by the graph what the definitions say', async () => {
+  it('gets from the graph the values of the definitions', async () => {
     expect([100, 2047, 2048, VOCABULARY].map(summedBlocks)).toEqual([0, 0, 8, 9]);
     const graph = new Graph('rows');
     const outputs = summarizeBlocks(graph.input('logits', [2, VOCABULARY]), graph.input('inverse', [1]));

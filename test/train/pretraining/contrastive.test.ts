@@ -70,7 +70,7 @@ describe('training of CLIP', () => {
     expect(await evaluated(plain, odd)).toBeCloseTo((first + second) / 2, 6);
   });
 
-  it('learns which belong together, goes on from a checkpoint to the same bits, and writes what the reward reads', async () => {
+  it('learns which belong together, continues from a checkpoint to the same bits, and writes what the reward reads', async () => {
     const root = folders();
     const training = await open(root);
     const losses: number[] = [];

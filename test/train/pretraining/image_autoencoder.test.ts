@@ -58,7 +58,7 @@ const newFolder = testFolders('autoencoder');
 const saved = (files: CheckpointFiles): string => writeCheckpoint(newFolder(), files);
 
 describe('training an autoencoder', () => {
-  it('learns images, goes on bit by bit, and leaves a model whose latents have the spread of noise', async () => {
+  it('learns images, continues bit by bit, and leaves a model whose latents have the spread of noise', async () => {
     const whole = await open();
     const before = (await whole.evaluate(0))['validation/loss'];
     for (let i = 1; i <= 20; i++) await whole.step(i);

@@ -229,7 +229,7 @@ describe('scoring a run again by another reward', () => {
     expect(summary.rows.find(({ set, iteration }) => set === 'training' && iteration === 2)?.compared).toBe(0);
   });
 
-  it('goes on where a prompt does not suit the reward, and says what is wrong with it', async () => {
+  it('continues where a prompt does not suit the reward, and says what is wrong with it', async () => {
     const summary = await rescore(request({ reward: changed({ mode: 'ocr' }), name: 'ocr' }));
     const { zero_by_rule } = summary.rescored;
     expect(summary.not_rescored).toEqual({ 'its prompt does not fit the reward': 32 - zero_by_rule });
@@ -311,7 +311,7 @@ describe('scoring again by terms with servers of their own', () => {
     terms: [parseTerm({ name: 'align_quality', weight: 1, model: stubModel, endpoint })],
   });
 
-  it('asks nobody, and needs no key, where nobody is to be asked', async () => {
+  it('asks no one, and needs no key, where no one is to be asked', async () => {
     const summary = await rescore(
       request({ reward: changed(judgedAt('https://judge.invalid/v1')), name: 'own_offline', offline: true }),
     );

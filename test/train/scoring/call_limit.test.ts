@@ -26,7 +26,7 @@ describe('a limit to requests', () => {
     expect(calls.report().refused).toBe(true);
   });
 
-  it('is told to those who wait once the answers that are paid for have come', () => {
+  it('ends all waits once the paid answers have arrived', () => {
     const calls = new CallLimit(2, 0, 1);
     expect([calls.begin(), calls.begin(), calls.begin()]).toEqual([true, true, false]);
     calls.end(1);
@@ -38,7 +38,7 @@ describe('a limit to requests', () => {
     expect([spent.begin(), spent.exhausted.aborted]).toEqual([false, true]);
   });
 
-  it('gives each process its share, and shares anew what some did not use', () => {
+  it('gives each process its share, and shares again what some did not use', () => {
     const [a, b] = [new CallLimit(20, 0, 2), new CallLimit(20, 0, 2)];
     for (let i = 0; i < 10; i++) {
       a.begin();

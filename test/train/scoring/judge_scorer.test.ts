@@ -105,7 +105,7 @@ describe('a scorer', () => {
     }
   });
 
-  it('waits for the server that a term has of its own, and not for the run\u2019s judge that nobody asks', async () => {
+  it('waits for the server that a term has of its own, and not for the run\u2019s judge that no one asks', async () => {
     const stub = await judge();
     const own = { name: 'align_quality', weight: 1, model: stubModel, endpoint: stub.url };
     const nobody = 'http://127.0.0.1:1/v1';
@@ -180,7 +180,7 @@ describe('a scorer', () => {
     const asked = (stub: StubJudge): number => stub.requests.filter((request) => !isCanary(request)).length;
     const limited = { mode: 'viescore', model: stubModel, max_wait_s: 0, concurrency: 1 };
 
-    it('asks no more once it is reached, and says so however few answers lack', async () => {
+    it('asks no more once it is reached, and reports it however few answers lack', async () => {
       const stub = await judge();
       const scorer = await open({ ...limited, max_judge_calls: 3, max_unscored_fraction: 1 }, stub.url);
       const two = items('1/0/0', '1/0/1');

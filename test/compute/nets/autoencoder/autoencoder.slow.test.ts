@@ -41,7 +41,7 @@ describe.each(['two_levels', 'no_attention'])('an autoencoder that diffusers sav
   const folder = join(fixtures, name);
   const { config, weights } = openAutoencoder(folder);
 
-  it('has the moments, pictures and gradients of diffusers to 2e-5 of the largest', async () => {
+  it('has the moments, images and gradients of diffusers to 2e-5 of the largest', async () => {
     const file = join(folder, 'expected.safetensors');
     const expected = readSafetensors(file, [...readSafetensorsIndex(file).entries.keys()]);
     const of = (tensor: string): Float32Array => must(expected.get(tensor), tensor).data;

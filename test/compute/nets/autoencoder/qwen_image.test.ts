@@ -34,7 +34,7 @@ function changed(change: Record<string, unknown>): string {
 }
 
 describe("Qwen-Image's autoencoder that diffusers saved", () => {
-  it('has the means and pictures of diffusers to 2e-5 of the largest', async () => {
+  it('has the means and images of diffusers to 2e-5 of the largest', async () => {
     const net = describeAutoencoder(fixture);
     const graph = new Graph('autoencoder');
     const session = await Session.compile(graph, {

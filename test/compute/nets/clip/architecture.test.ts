@@ -7,7 +7,7 @@ const read = (json: object): ReturnType<typeof readEmbedder> =>
 const clip = (more: object = {}): ReturnType<typeof readEmbedder> => read({ model_type: 'clip', ...more });
 const siglip = (more: object = {}): ReturnType<typeof readEmbedder> => read({ model_type: 'siglip', ...more });
 
-describe('the config of a model that compares texts with pictures', () => {
+describe('the config of a model that compares texts with images', () => {
   it("has the defaults of transformers' CLIPConfig", () => {
     const layers = { num_hidden_layers: 12, hidden_act: 'quick_gelu', layer_norm_eps: 1e-5 };
     const plain = {

@@ -72,7 +72,7 @@ describe('a CLIP of transformers', () => {
     for (const name of names) expect([name, worst(found[name], of(name)) < 2e-5]).toEqual([name, true]);
   });
 
-  it('is penalised where the matched cosine is not what it is held to', async () => {
+  it('is penalized where the matched cosine is not what it is held to', async () => {
     const [free, held] = [await computed(null), await computed(0.3)];
     expect(held['loss'][0]).toBeCloseTo(free['loss'][0] + 10 * (free['matched'][0] - 0.3) ** 2, 5);
     expect(worst(held[`${GRADIENT}logit_scale`], free[`${GRADIENT}logit_scale`])).toBeLessThan(1e-5);

@@ -65,7 +65,7 @@ function expectRefused(folder: string, message: RegExp): void {
   }
 }
 
-describe('the weights of a model that compares texts with pictures', () => {
+describe('the weights of a model that compares texts with images', () => {
   it('may be in shards, and not in half of them', () => {
     const folder = inShards('siglip');
     const whole = openTextHalf(join(fixtures, 'siglip'), 6).weights;

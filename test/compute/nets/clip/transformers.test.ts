@@ -73,7 +73,7 @@ describe.each(['clip_legacy', 'clip_ends', 'siglip'])('%s of transformers', (nam
     expect(apart(found.slice(1), found.slice(0, -1))).toBeGreaterThan(0.1);
   });
 
-  it('embeds pictures alike, to 1e-5', async () => {
+  it('embeds images alike, to 1e-5', async () => {
     const found = await computed(openImageHalf(folder), IMAGE_INPUT, expected.rowsOf('pixels'));
     expect(apart(found, expected.rowsOf('pictures'))).toBeLessThan(1e-5);
     expect(apart(found.slice(1), found.slice(0, -1))).toBeGreaterThan(0.1);
@@ -81,7 +81,7 @@ describe.each(['clip_legacy', 'clip_ends', 'siglip'])('%s of transformers', (nam
 });
 
 describe.each(['clip_vision', 'siglip_vision', 'clip_ends', 'siglip'])('the vision half of %s', (name) => {
-  it('embeds pictures as transformers does, to 1e-5', async () => {
+  it('embeds images as transformers does, to 1e-5', async () => {
     const folder = join(fixtures, name);
     const expected = expectedOf(folder);
     const found = await computed(openImageEncoder(folder), IMAGE_INPUT, expected.rowsOf('pixels'));

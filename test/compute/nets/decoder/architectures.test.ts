@@ -194,7 +194,7 @@ describe('a model folder', () => {
   const table = (tensors: Map<string, FloatTensor>): FloatTensor =>
     tensors.get('model.embed_tokens.weight') ?? { shape: [], data: new Float32Array() };
 
-  it('has the head of its files, whatever its config says, and says so', () => {
+  it('has the head of its files, whatever its config says, and reports it', () => {
     const folder = withTensors('llama3', (tensors) => {
       const { shape, data } = table(tensors);
       tensors.set('lm_head.weight', { shape, data: data.map((value, i) => (i === 70 ? value + 1 : value)) });

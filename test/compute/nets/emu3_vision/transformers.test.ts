@@ -50,7 +50,7 @@ describe.each(['published', 'transformers'])("the weights under %s' names", (nam
     expect(new Set(whole('nearest')).size).toBeGreaterThan(4);
   });
 
-  it("give transformers' pictures, to 1e-5", async () => {
+  it("give transformers' images, to 1e-5", async () => {
     const { pixels } = await run('codes', 'int64', (x) => ({ pixels: decodeCodes(config, x) }));
     const wanted = tensor('pictures').data;
     expect(apart(pixels as Float32Array, wanted)).toBeLessThan(1e-5);

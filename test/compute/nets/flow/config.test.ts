@@ -223,7 +223,7 @@ it.each<[string, unknown, number]>([
   expect(shapes.reduce((sum, shape) => sum + shape.reduce((size, n) => size * n, 1), 0)).toBe(expected);
 });
 
-it('tells the linear layers and what is the IP-Adapter’s', () => {
+it('lists the linear layers and the parameters of the IP-Adapter', () => {
   const config = readFlowConfig(
     {
       ...fill,

@@ -129,7 +129,7 @@ describe.each([
   ['three pictures of several sizes beside the first', 'flux2', 'several', SEVERAL],
   ['three pictures of several sizes beside the first', 'qwen_clean', 'several', SEVERAL],
 ])('%s: %s', (_, name, what, shape) => {
-  it('is looked at as by diffusers', async () => {
+  it('equals the result of diffusers', async () => {
     const folder = join(fixtures, name);
     const { config, weights } = openFlowTransformer(folder);
     const [inputs, expected] = [
@@ -167,7 +167,7 @@ it('refuses tensors of FLUX.2 that it does not read', () => {
   expect(() => openFlowTransformer(folder)).toThrow('unused tensors: x_embedder.bias');
 });
 
-it('refuses more pictures than a model takes', () => {
+it('refuses more images than a model takes', () => {
   const { config } = openFlowTransformer(join(fixtures, 'flux'));
   const graph = new Graph('several');
   expect(() => velocity(graph, config, SEVERAL, flowInputs(graph, config, SEVERAL))).toThrow(

@@ -92,7 +92,7 @@ function distance(a: Float32Array, b: Float32Array): number {
   return Math.max(...a.map((x, i) => Math.abs(x - b[i]))) / scale;
 }
 
-describe('pictures as the processor of transformers cuts them', () => {
+describe('images as the processor of transformers cuts them', () => {
   it.each(given.prompts.flatMap(({ pictures }) => pictures))('$kind $width x $height', async (picture) => {
     const made = await imageOf(picture);
     const { steps, rows, columns } = made.grid;
@@ -192,7 +192,7 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
     expect(names.sort()).toEqual(['decode', 'prefill', 'prefill']);
   });
 
-  it('keeps what frozen parts make of pictures up to a bound, of those asked for last', async () => {
+  it('keeps what frozen parts make of images up to a bound, of those asked for last', async () => {
     const trains = { mm_vision: false, mm_mlp: true, mm_llm: true };
     const shown = prompts()
       .flatMap(({ images = [] }) => images)

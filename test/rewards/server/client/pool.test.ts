@@ -96,7 +96,7 @@ describe('a pool of reward servers', () => {
     });
   });
 
-  it('weighs the terms itself where it is told to', async () => {
+  it('weights the terms itself if the settings say so', async () => {
     const { url } = await here.start(readsAndJudges);
     const pool = poolOf([url], { weights: { align_quality: 0.9, ocr_confidence: 0.1 } });
     await pool.ready(5_000);
@@ -181,7 +181,7 @@ describe('a pool of reward servers', () => {
     expect(most).toBeLessThanOrEqual(3);
   });
 
-  it('is unscored, never a number, when nobody answers', async () => {
+  it('is unscored, never a number, when no one answers', async () => {
     const pool = poolOf(['http://127.0.0.1:9', 'http://127.0.0.1:1']);
     const outcomes = await Promise.all(items.slice(0, 10).map((item) => pool.score(item)));
     for (const outcome of outcomes) expect(outcome).toMatchObject({ kind: 'unscored', reason: 'connection' });
@@ -284,7 +284,7 @@ describe('records', () => {
 });
 
 describe('the term remote', () => {
-  it('waits for its servers, and says so where none comes', async () => {
+  it('waits for its servers, and reports it where none comes', async () => {
     const fields = { endpoint: 'http://127.0.0.1:9', wait_s: 0 };
     const { z } = await import('zod');
     const schema = z.strictObject(remote.fields);

@@ -16,7 +16,7 @@ async function content(tokenizer: ClipTokenizer, text: string): Promise<number[]
   return [...ids.subarray(1, length - 1)].map(Number);
 }
 
-describe('byte pairs that are learnt from captions', () => {
+describe('byte pairs that are learned from captions', () => {
   it('make every word of the captions one token of its own', async () => {
     const tokenizer = ClipTokenizer.parse(clipTokenizerJson(captions, 4096), CONTEXT, 'tokenizer.json');
     const ids = await Promise.all(captionVocabulary().map((word) => content(tokenizer, word)));

@@ -77,7 +77,7 @@ export function ocrEngineContract(open: (workers: number) => Promise<OcrEngine>)
     expect(together.map(({ lines }) => joinLines(lines))).toEqual(words.map((word) => word.toLowerCase()));
   });
 
-  it('gives up what is aborted, before and while it is read, and goes on with the rest', async () => {
+  it('gives up what is aborted, before and while it is read, and continues with the rest', async () => {
     const gone = AbortSignal.abort(new Error('too late'));
     await expect(engine.read(drawSign('LATE'), gone)).rejects.toThrow('too late');
     const controller = new AbortController();

@@ -136,7 +136,7 @@ describe('boxes of a probability map', () => {
   });
 });
 
-describe('what the networks are fed', () => {
+describe('inputs of the networks', () => {
   it.each([
     [
       { width: 64, height: 64 },
@@ -170,7 +170,7 @@ describe('what the networks are fed', () => {
     expect(lineWidth(line)).toBe(width);
   });
 
-  it('puts blue first, normalised, and fills lines up with zeros', async () => {
+  it('puts blue first, normalized, and fills lines up with zeros', async () => {
     const image = { width: 1, height: 1, data: Uint8Array.of(255, 0, 51) };
     const planes = toPlanes(image, { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.25] }, 2);
     expect([...planes].map((x) => Number(x.toFixed(5)))).toEqual([-0.6, 0, -1, 0, 2, 0]);

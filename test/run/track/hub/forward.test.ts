@@ -86,7 +86,7 @@ it('keeps a checkpoint that the run removes', async () => {
   expect(branches()).toEqual(['ckpt_000010', 'ckpt_000020']);
 });
 
-it('leaves a checkpoint that is damaged, and says so', async () => {
+it('leaves a checkpoint that is damaged, and reports it', async () => {
   const run = new FakeRun(folder());
   checkpoint(run, 10);
   writeFileSync(`${run.paths.checkpoint(10)}/policy.safetensors`, 'others');
@@ -95,7 +95,7 @@ it('leaves a checkpoint that is damaged, and says so', async () => {
   expect(branches()).toEqual([]);
 });
 
-it('says what is not published, goes on, and does it the next time', async () => {
+it('says what is not published, continues, and does it the next time', async () => {
   const run = new FakeRun(folder());
   for (const iteration of [10, 20]) checkpoint(run, iteration);
   answer = ({ branch, iteration }) =>

@@ -114,7 +114,7 @@ describe('a published checkpoint', () => {
     expect(String(files.get('README.md'))).not.toContain('AutoModelForCausalLM');
   });
 
-  it('is what it holds, without what goes on training, where it is no language model', async () => {
+  it('is what it holds, without what continues training, where it is no language model', async () => {
     const checkpoint = folder();
     for (const name of ['policy.safetensors', 'optimizer.safetensors', 'trainer.json', 'MANIFEST.json']) {
       writeFileSync(join(checkpoint, name), 'bytes');

@@ -64,7 +64,7 @@ trackerContract('TensorBoard', {
   notes: (run) => run.paths.tensorboard,
 });
 
-it('goes on where it was; what a crash left half written goes', async () => {
+it('continues where it was; what a crash left half written goes', async () => {
   const run = new FakeRun(folder());
   run.iterations(1, 3);
   await write(run);

@@ -77,7 +77,7 @@ async function write(run: FakeRun): Promise<void> {
 
 const scored = { kind: 'scored', value: 0.5, normalised: 0.5, parts: {} };
 
-it('has the pictures of episodes as they are, and their words as a table', async () => {
+it('has the images of episodes as they are, and their words as a table', async () => {
   const run = new FakeRun(folder());
   const pngs = [2, 4].map((width) => encodePlainPng({ width, height: 3, data: new Uint8Array(width * 9).fill(width) }));
   const [first, second] = pngs.map((png) => storePng(run.paths, png));

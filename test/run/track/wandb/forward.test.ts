@@ -116,7 +116,7 @@ describe('W&B', () => {
     expect(said).toEqual([`W&B: ${stub.url}/team/edits/runs/run`]);
   });
 
-  it('has the run under the id that was noted for it, also when it goes on', async () => {
+  it('has the run under the id that was noted for it, also when it continues', async () => {
     const run = new FakeRun(folder());
     recordWandbId(run.paths, 'mine');
     run.iterations(0, 2);
@@ -156,7 +156,7 @@ describe('W&B', () => {
     expect(said.filter((line) => line.includes('does not respond')).length).toBeGreaterThan(0);
   });
 
-  it('goes on where it was, from what is noted', async () => {
+  it('continues where it was, from what is noted', async () => {
     const run = new FakeRun(folder());
     run.iterations(1, 3);
     run.says('first');
@@ -187,7 +187,7 @@ describe('W&B', () => {
     expect(stub.run('run').files['wandb-history.jsonl'][1].length).toBeGreaterThan(5 * 1024 * 1024);
   });
 
-  it('never notes pictures of iterations whose rows a run that went back has still to send', async () => {
+  it('never notes images of iterations whose rows a run that went back has still to send', async () => {
     stub.mayChange = true;
     const run = new FakeRun(folder());
     run.iterations(1, 5);
@@ -271,7 +271,7 @@ describe('W&B', () => {
     expect(stub.requests.filter(({ what }) => what === 'file_stream')).toHaveLength(1);
   });
 
-  it('sends episodes as a table and as pictures, each picture once; one that is gone is said to be', async () => {
+  it('sends episodes as a table and as images, each image once; one that is gone is said to be', async () => {
     const run = new FakeRun(folder());
     const picture = (shade: number): string =>
       storePng(run.paths, encodePlainPng({ width: 2, height: 3, data: new Uint8Array(18).fill(shade) }));
@@ -362,7 +362,7 @@ describe('W&B', () => {
     expect(stub.run('run').complete).toBe(true);
   });
 
-  it('goes on without pictures where the server does not take files', async () => {
+  it('continues without images where the server does not take files', async () => {
     const run = new FakeRun(folder());
     run.episodes(1, [{ iteration: 1, sample: 'a', instruction: 'x', edited: null, outcome: {} }]);
     run.iterations(1, 2);
@@ -385,7 +385,7 @@ describe('W&B', () => {
     expect(Number(line['system.proc.memory.rssMB'])).toBeGreaterThan(10);
   });
 
-  it('tells a Stop on the page once, and not one that an earlier attempt has followed', async () => {
+  it('reports a Stop on the page once, and not one that an earlier attempt has followed', async () => {
     const run = new FakeRun(folder());
     stub.stopped = true;
     const tracking = follow(run);

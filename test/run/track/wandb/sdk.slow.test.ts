@@ -49,7 +49,7 @@ function rows(name: string): unknown[] {
 }
 
 describe.skipIf(environment === undefined)(`W&B's own SDK${REASON}`, () => {
-  it('goes on with a run of ours, which then has another id', { timeout: 3 * LONGEST_MS }, async () => {
+  it('continues with a run of ours, which then has another id', { timeout: 3 * LONGEST_MS }, async () => {
     const run = new FakeRun(folder());
     run.iterations(0, 2);
     await forward(run);

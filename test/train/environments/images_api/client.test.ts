@@ -98,7 +98,7 @@ describe('an image', () => {
     expect(shown(answered)).toBe(digestOf('make it red', 3, sha256(source)));
   });
 
-  it('may have another prompt than the one that was asked for, which is said', async () => {
+  it('may have another prompt than the one that was asked for, which is reported', async () => {
     const stub = await started();
     always(
       stub,
@@ -182,7 +182,7 @@ describe('what goes wrong each time', () => {
     },
   );
 
-  it('is told from what is called off', async () => {
+  it('is distinguished from a canceled request', async () => {
     const stub = await started();
     always(stub, { kind: 'stall' });
     const over = new AbortController();
@@ -207,7 +207,7 @@ describe('a prompt that is refused', () => {
     expect(stub.asked).toHaveLength(1);
   });
 
-  it('without a reason is told from settings that are refused by an image that is drawn besides', async () => {
+  it('without a reason is distinguished from rejected settings by another image', async () => {
     const stub = await started();
     const client = clientOf(stub.url);
     const tooLong = status(400, { detail: 'the words about a seed are too long' });

@@ -87,7 +87,7 @@ describe("the format of Emu3's answers", () => {
     expect(images).toBeGreaterThan(50);
   });
 
-  it('ends an answer after its image where it is told to', () => {
+  it('ends an answer after its image if the settings request it', () => {
     const ends = new Emu3Format(smallSpace({ ...FORCED, endAfterImage: true }));
     for (const seed of [1, 2, 3]) {
       const ids = walk(openPrompt(space), new RandomStream(seed, 'ends'), ends);

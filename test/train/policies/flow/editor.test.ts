@@ -89,7 +89,7 @@ describe.each([
   ['beside its own latents', besides],
   ['as further tokens', further],
 ])('a frozen model that is shown the source %s', (_, of) => {
-  it('edits to the bit as with float32 of the same numbers where it is held in float16', async () => {
+  it('edits to the bit as with float32 of the same numbers where it is stored in float16', async () => {
     const folder = newFolder();
     const weights = [...smallFlow('all', 1, of).weights].map(
       ([name, { shape, data }]) => [name, { shape, data: halvesToFloats(floatsToHalves(data)) }] as const,
@@ -112,7 +112,7 @@ describe.each([
     expect(() => FlowEditor.open(folder, pixelCodec, { ...options, held: 'float16' })).toThrow('beyond 65504');
   });
 
-  it('edits by what it is told, from the source, and from its noise', async () => {
+  it('edits by its instruction, its source, and its noise', async () => {
     const states = await told();
     const { editor: by } = editor(of);
     const base = (await by.draw([ask(states[0])]))[0];

@@ -108,7 +108,7 @@ describe.each([ofAdapter, ofLora])('a flow model held in float16 that trains $tr
     },
   );
 
-  it('goes on from its checkpoint, held in either way', async () => {
+  it('continues from its checkpoint, held in either way', async () => {
     const folder = base();
     const policy = policyOf(loadFlow(folder, training, 'float16'));
     await did(policy);
@@ -121,7 +121,7 @@ describe.each([ofAdapter, ofLora])('a flow model held in float16 that trains $tr
   });
 });
 
-describe('a flow model held in float16', () => {
+describe('a flow model stored in float16', () => {
   it('is refused by the name of what it does not hold, and only where that stays frozen', () => {
     const large = (name: string) =>
       base((weights) => {

@@ -147,7 +147,7 @@ describe.each([
 });
 
 describe('adapters of flow models', () => {
-  it('stand on each other: LoRA on an IP-Adapter, and an IP-Adapter on the base of the one that it goes on from', async () => {
+  it('stand on each other: LoRA on an IP-Adapter, and an IP-Adapter on the base of the one that it continues from', async () => {
     const base = wholeFolder();
     const warmed = policyOf(loadFlow(base, ofAdapter));
     await train(warmed);
@@ -170,7 +170,7 @@ describe('adapters of flow models', () => {
 });
 
 describe('guidance', () => {
-  it('needs a model that has seen images without words, is told the guidance, or that others made', () => {
+  it('needs a model that was trained on images without words, has a guidance input, or was made elsewhere', () => {
     const look = (share: number | null, guidance: number | null) => () =>
       requireUnconditional({ ...config, condition_dropout: share }, guidance);
     expect(look(0, 3)).toThrow('the model has no unconditional branch');

@@ -104,7 +104,7 @@ describe('the text encoders of a pipeline', () => {
     await encoder.dispose();
   });
 
-  it('are held in float16, and say then what they say with the same numbers in float32', async () => {
+  it('are stored in float16, and say then what they say with the same numbers in float32', async () => {
     const [copy, texts] = [
       changed('model_index.json', (json) => json),
       ['text_encoder', 'text_encoder_2', 'text_encoder_3'],
@@ -178,7 +178,7 @@ it('paints the image of diffusers from the same noise, under guidance', async ()
   await Promise.all([encoder.dispose(), codec.dispose(), sampler.dispose()]);
 });
 
-it('reads and paints as FLUX does, whose T5 alone gives tokens, and which is told the guidance', async () => {
+it('reads and paints like FLUX, whose tokens come from T5 alone and whose guidance is an input', async () => {
   const pipeline = readPipeline(join(import.meta.dirname, 'fixtures', 'flux'));
   const path = join(pipeline.folder, 'expected.safetensors');
   const wanted = readSafetensors(path, [...readSafetensorsIndex(path).entries.keys()]);

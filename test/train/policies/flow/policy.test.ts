@@ -122,7 +122,7 @@ describe('a flow policy that learns on the forward process', () => {
     expect(alone[0].map(({ actions }) => actions)).toEqual(own[1].map(({ actions }) => actions));
   });
 
-  it('draws so many levels of an image as it is told, none of them twice', async () => {
+  it('draws the requested number of levels of an image, none of them twice', async () => {
     const few = { ...quiet, noised: { levels: 2 } };
     const answers = (await sampled(open(model), model, { prompts: 4, answers: 4, how: few })).flat();
     const levels = answers.map(({ actions }) => actions.map(({ sigma }) => sigma));
@@ -186,7 +186,7 @@ describe('a flow policy that learns', () => {
     );
   });
 
-  it('computes none of the actions that weigh nothing, and tells what they were', async () => {
+  it('computes no action of weight 0, and reports its old values', async () => {
     const answers = await sampled(open(model), model, { prompts: 2, answers: 3 });
     const whole = await trainGroupsOf(answers, open(model));
     const lessons = whole.map((lesson, i) => ({

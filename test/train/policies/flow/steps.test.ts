@@ -53,7 +53,7 @@ describe('noisyRange', () => {
     expect(noisyRange(10, { ...all, noiseLevel: 0 }, 0.5)).toEqual([0, 0]);
   });
 
-  it('draws a window that lies in its range, every place as often', () => {
+  it('draws a window in its range, every place equally often', () => {
     const window = { size: 2, range: [1, 6] as const };
     const draws = [0, 0.24, 0.26, 0.74, 0.76, 0.9999].map((uniform) => noisyRange(10, { ...all, window }, uniform));
     expect(draws).toEqual([
@@ -66,7 +66,7 @@ describe('noisyRange', () => {
     ]);
   });
 
-  it('draws a window that ends with the noisy steps, where its range goes on', () => {
+  it('draws a window that ends with the noisy steps, where its range continues', () => {
     const settings = { ...all, fraction: 0.6, window: { size: 2, range: [1, 9] as const } };
     expect([0, 0.9999].map((uniform) => noisyRange(10, settings, uniform))).toEqual([
       [1, 3],
@@ -74,7 +74,7 @@ describe('noisyRange', () => {
     ]);
   });
 
-  it('counts 29 noisy steps of 50 at a fraction of 0.58, whose product in float64 lies below', () => {
+  it('counts 29 noisy steps of 50 at a fraction of 0.58, whose product in float64 is smaller', () => {
     expect(50 * 0.58).toBeLessThan(29);
     expect(noisyRange(50, { ...all, fraction: 0.58 }, 0.5)).toEqual([0, 29]);
   });

@@ -47,7 +47,7 @@ async function byGraph(loss: LossSpec): Promise<{ readonly loss: number; readonl
 
 const kl: KlTerm = { coefficient: 0.3 };
 
-describe('a loss told by its derivatives', () => {
+describe('a loss given by its derivatives', () => {
   it.each<LossSpec>([
     { policy: 'likelihood' },
     { policy: 'reinforce', kl: null },

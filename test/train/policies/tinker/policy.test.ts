@@ -96,7 +96,7 @@ describe('a policy at a training server', () => {
     await Promise.all([policy.dispose(), straight.dispose()]);
   });
 
-  it('goes on from its last checkpoint, and takes answers that are stored', async () => {
+  it('continues from its last checkpoint, and takes answers that are stored', async () => {
     const folder = folders();
     const stub = await started();
     const stored = new Map<string, SampledAnswer>();
@@ -120,7 +120,7 @@ describe('a policy at a training server', () => {
     await Promise.all([second.dispose(), third.dispose()]);
   });
 
-  it('samples with the weights that were published last, whatever is learnt meanwhile; a resumed run finds such answers', async () => {
+  it('samples with the weights that were published last, whatever is learned meanwhile; a resumed run finds such answers', async () => {
     const folder = folders();
     const stub = await started({ dialect: 'json' });
     const stored = new Map<string, SampledAnswer>();
@@ -171,7 +171,7 @@ describe('a policy at a training server', () => {
     await Promise.all([policy.dispose(), other.dispose()]);
   });
 
-  it('knows answers by their images, too, and what it has learnt of them', async () => {
+  it('knows answers by their images, too, and what it has learned of them', async () => {
     const stored = new Map<string, SampledAnswer>();
     const checksums: string[] = [];
     const asked: number[] = [];
@@ -195,7 +195,7 @@ describe('a policy at a training server', () => {
     expect(checksums[2]).not.toBe(checksums[0]);
   });
 
-  it('ends an answer where it writes an image token, which is said once', async () => {
+  it('ends an answer where it writes an image token, which is reported once', async () => {
     const notes: string[] = [];
     const stub = await started({ pictureSide: SIDE });
     const policy = servedPolicy(stub, { notes, sees: sight });

@@ -64,7 +64,7 @@ describe.each(['forced', 'sampled'] as const)('an image block whose header is %s
 });
 
 describe('a server', () => {
-  it('that does not know the rules is told with what can be done, and nothing of it is used', async () => {
+  it('without the rules is rejected with advice, and none of its answers is used', async () => {
     const { sample, store } = await started('forced', { rules: false });
     const error: unknown = await sample(4).catch((found: unknown) => found);
     expect(error).toBeInstanceOf(EndpointError);

@@ -95,7 +95,7 @@ describe('an answer', () => {
     expect(await client.complete({ ...request, model: 'other' }, within(60))).toBeNull();
   });
 
-  it('lists models and tells its version', async () => {
+  it('lists models and reports its version', async () => {
     expect(await client.models(within(60))).toEqual([{ id: base, parent: null, max_model_len: 4096 }]);
     expect(await client.version(within(60))).toBe('0.11.0');
     expect(await client.whyNotReady(within(60))).toBeNull();

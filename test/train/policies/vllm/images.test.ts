@@ -122,7 +122,7 @@ describe('images', () => {
 });
 
 describe('a server that reads another prompt', () => {
-  it('is told apart by the first image that differs, before an answer is used', async () => {
+  it('is detected by the first different image, before an answer is used', async () => {
     const { sample, store } = await started({ enlarges: 2 });
     const error: unknown = await sample().catch((found: unknown) => found);
     expect(error).toBeInstanceOf(EndpointError);
@@ -133,7 +133,7 @@ describe('a server that reads another prompt', () => {
     expect([...store.all.values()].every(({ key }) => key.startsWith('1/0/'))).toBe(true);
   });
 
-  it('is told apart where it leaves out frames, and where words differ', () => {
+  it('is detected if frames are missing or words differ', () => {
     const mail = new ImageUploads(small);
     const [, , clip] = prompts;
     const fewer = clip.ids.filter((id, i) => id !== 8 || i % 2 === 0);

@@ -124,7 +124,7 @@ describe.skipIf(!hasVllm)(`a real vLLM${LEFT_OUT}`, () => {
     const flags = ['--max-model-len', '16', '--enable-scale-out'];
     const { url, folders } = serving(() => base, flags, { VLLM_SERVER_DEV_MODE: '1' });
 
-    it('reads them anew, and samples from the weights that are trained', async () => {
+    it('reads them again, and samples from the weights that are trained', async () => {
       const given = { base, folder: folders(), temperature: 0.8, trains: 'whole' } as const;
       await followsTraining(sampledPolicy({ url: url() }, given).policy, 0.01);
     }, 120_000);

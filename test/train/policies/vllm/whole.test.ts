@@ -49,8 +49,8 @@ async function failureOf(work: Promise<unknown>): Promise<string> {
   return (error as EndpointError).toText();
 }
 
-describe('weights that a server reads anew', () => {
-  it('are all of them, in one folder whose name tells which', async () => {
+describe('weights that a server reads again', () => {
+  it('are all of them, in one folder whose name identifies them', async () => {
     const { policy, folder } = await started();
     await policy.publish('current');
     await learn(policy);
@@ -108,14 +108,14 @@ describe('weights that a server reads anew', () => {
     expect(stub.weights.version).toBe('editrl-replaced');
   });
 
-  it('are refused to a server of which nobody can tell what it read', async () => {
+  it('are refused to a server whose weights cannot be verified', async () => {
     const { policy, stub } = await started();
     stub.weights.hasDigests = false;
     expect(await failureOf(policy.publish('current'))).toMatch(/no digests of its weights.*\n.*Train an adapter/);
     expect(stub.weights.paused).toBe(false);
   });
 
-  it('of an earlier attempt go, and a server that it left paused goes on', async () => {
+  it('of an earlier attempt go, and a server that it left paused continues', async () => {
     const { loader, stub, folder } = await started();
     stub.weights.paused = true;
     mkdirSync(join(folder, 'left'));
@@ -140,7 +140,7 @@ describe('a server', () => {
     expect(await failureOf(policy.publish('current'))).toContain(said);
   });
 
-  it('that does not tell the name of its weights is told with what can be done', async () => {
+  it('that does not report the name of its weights is rejected with advice', async () => {
     const { policy, stub } = await started({ scaleOut: false });
     await policy.publish('current');
     expect(await failureOf(sample(policy))).toContain('with --enable-scale-out');
