@@ -18,7 +18,7 @@ local data_dir = std.extVar('APP__DATA_DIR');
     sde_window: { size: 3, range: [0, 5] },
     chunk_groups: 1,
   },
-  policy: { model_type: 'flux', lora: { rank: 64, alpha: 128 }, max_pixels: 512 * 512, engine: { dtype: 'float16' } },
+  policy: { model_type: 'flux', lora: { rank: 64, alpha: 128 }, max_pixels: 512 * 512 },
   data: {
     dir: data_dir,
     train: [{ path: data_dir + '/edits/train.jsonl' }],
