@@ -5,7 +5,7 @@
 import type { RewardSettings } from '../../rewards/schema/reward.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import { ConfigError, must } from '../../core/errors.js';
-import { rewardName } from '../../rewards/score/choice.js';
+import { decidingTerms, questionsOf, recordedTerms, rewardName } from '../../rewards/score/choice.js';
 import { createReward, type CombinedReward } from '../../rewards/score/combined.js';
 import type { JudgeAddress } from '../../rewards/judge/endpoints.js';
 import type { WaitOptions } from '../../rewards/judge/readiness.js';
@@ -115,8 +115,13 @@ interface Opened {
   readonly watch: ExamWatch | null;
 }
 
-/** Maximum number of requests per edit, including retries. The watch skips a check if fewer are left. */
-const QUESTIONS_OF_AN_EDIT = 6;
+/** Maximum number of requests for a question: the first one, and two after unusable replies. */
+const REQUESTS_OF_A_QUESTION = 3;
+
+/** Maximum number of requests per edit of an exam. The watch skips a check if fewer are left. Held-out measures do not judge it. */
+export function requestsOfAnEdit(reward: RewardSettings): number {
+  return REQUESTS_OF_A_QUESTION * questionsOf([...decidingTerms(reward), ...recordedTerms(reward)], 1);
+}
 
 /** Compares the judge with the reward's latest exam, on rank 0. Null if there was no exam. */
 function watchExam(
@@ -128,12 +133,13 @@ function watchExam(
   const every = reward.recheck_every_min;
   const exam = handle === null || every === null ? undefined : examsOf(base_exp_dir, reward).at(-1);
   if (exam === undefined || every === null) return null;
+  const perEdit = requestsOfAnEdit(reward);
   return new ExamWatch({
     exam,
     reward: scored,
     everyMs: every * 60_000,
     asker: `${process.pid}-${Date.now()}`,
-    hasRoom: (edits) => calls === null || calls.room > edits * QUESTIONS_OF_AN_EDIT,
+    hasRoom: (edits) => calls === null || calls.room > edits * perEdit,
     warn: (message) => void logger.warn(message),
     info: (message) => void logger.info(message),
   });

@@ -8,7 +8,8 @@ import { claimRun, type RunHandle } from '../../../src/run/claim/claim.js';
 import { storedCalls } from '../../../src/run/exchanges.js';
 import { RunPaths } from '../../../src/run/paths.js';
 import { openRunLog, type RunLog } from '../../../src/run/logs.js';
-import { openScorer } from '../../../src/train/scoring/judge_scorer.js';
+import { openScorer, requestsOfAnEdit } from '../../../src/train/scoring/judge_scorer.js';
+import { reward as rewardSection } from '../../../src/rewards/schema/reward.js';
 import { soloGroup, type ProcessGroup } from '../../../src/core/group/process_group.js';
 import { tinyExam } from '../../../src/rewards/rule_judge/exam_cases.js';
 import { JUDGE_MODEL, startJudge } from '../../../src/rewards/rule_judge/server.js';
@@ -68,6 +69,17 @@ async function judge(): Promise<StubJudge> {
   closing.push(stub.close);
   return stub;
 }
+
+describe('the requests about an edit that is judged again', () => {
+  const term = { name: 'editscore', weight: 1, prompt_sc: 'a', prompt_pq: 'b' };
+  it.each([
+    [{ mode: 'viescore' }, 6],
+    [{ mode: 'viescore', also_compute: ['ground_score'] }, 9],
+    [{ mode: null, terms: [{ ...term, repeats: 4 }] }, 24],
+  ])('with %j are at most %i', (reward, most) => {
+    expect(requestsOfAnEdit(rewardSection.parse(reward))).toBe(most);
+  });
+});
 
 describe('a scorer', () => {
   it('needs no judge where no term asks it', async () => {
