@@ -273,7 +273,7 @@ def _image(value: Any) -> Optional[str]:
         file = io.BytesIO()
         value.save(file, format="PNG")
         return _image(file.getvalue())
-    if hasattr(value, "detach") and value.dim() == 3:
+    if hasattr(value, "detach") and value.dim() == 3 and bool(value.isfinite().all()):
         value = (value.detach().float().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().cpu().numpy()
     if len(getattr(value, "shape", ())) == 3 and value.shape[2] == 3 and str(value.dtype) == "uint8":
         return _image(_png(value.tobytes(), *value.shape[:2]))
@@ -302,7 +302,7 @@ def _fields(columns: Mapping[str, str], row: Mapping[str, Any], where: str) -> d
 
 def _text(value: Any) -> str:
     """A text, or the text of the last message of a conversation."""
-    content = value if isinstance(value, str) else value[-1]["content"]
+    content = (value if isinstance(value, str) else value[-1]["content"]) or ""  # None: it only calls a tool.
     return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
 
 

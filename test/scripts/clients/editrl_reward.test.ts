@@ -128,7 +128,14 @@ print(json.dumps([s.value for s in Reward(given["url"])([{"prompt": "x", "image"
   it('rejects items and images that it does not know', async () => {
     const { err } = await python(
       `
-for item in [{"prompt": "x", "imge": ""}, {"answer": "x"}, {"prompt": 3}, {"prompt": "x", "image": 3}]:
+class Diverged:
+    """A tensor of pixels, one of which is NaN."""
+    shape, dtype = (3, 2, 2), "float32"
+    def detach(self): return self
+    def dim(self): return 3
+    def isfinite(self): return self
+    def all(self): return False
+for item in [{"prompt": "x", "imge": ""}, {"answer": "x"}, {"prompt": 3}, {"prompt": "x", "image": 3}, {"prompt": "x", "image": Diverged()}]:
     try: Reward("http://127.0.0.1:1")([item])
     except ValueError as error: print(error, file=sys.stderr)`,
     );
@@ -137,6 +144,7 @@ for item in [{"prompt": "x", "imge": ""}, {"answer": "x"}, {"prompt": 3}, {"prom
       'items[0] needs either a prompt or an instruction.',
       expect.stringContaining("items[0] has 'prompt' of int."),
       expect.stringContaining('int ()  is not an image.'),
+      expect.stringContaining('Diverged (3, 2, 2) float32 is not an image.'),
       '',
     ]);
   });
@@ -277,19 +285,20 @@ logged = []
 reward = Reward(given["url"], concurrency=1).trl(expected="solution")
 columns = dict(completion_ids=[[1], [2]], trainer_state=None, log_extra=None, log_metric=lambda *of: logged.append(of))
 texts = reward(prompts=["p", "q"], completions=["yes", "mumble"], solution=["yes", "yes"], **columns)
-talks = reward(prompts=given["prompts"], completions=given["completions"], solution=["yes", "yes"], **columns)
+talks = reward(prompts=given["prompts"], completions=given["completions"], solution=["yes"] * 3, **columns)
 print(json.dumps([reward.__name__, texts, talks, logged]))`,
       {
         url,
-        prompts: [conversation('c'), conversation('d')],
-        completions: ['no', 'yes'].map((content) => [{ role: 'assistant', content }]),
+        prompts: [conversation('c'), conversation('d'), conversation('e')],
+        // A message that only calls a tool has no content.
+        completions: ['no', 'yes', null].map((content) => [{ role: 'assistant', content }]),
       },
     );
     expect(err).toBe('');
     expect(result).toEqual([
       'editrl',
       [1, null],
-      [0, 1],
+      [0, 1, 0],
       [
         ['editrl/unscored', 0.5],
         ['editrl/unscored', 0],
