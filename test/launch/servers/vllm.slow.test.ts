@@ -172,7 +172,7 @@ describe('the command line', () => {
   });
 
   it('lets images be as large as the policy sees them, and leaves out no frame', () => {
-    const seeing = { ...sampledBy({}, 1), seen: { min_pixels: 64, max_pixels: 4096 } };
+    const seeing = { ...sampledBy({}, 1), pixelLimits: { min_pixels: 64, max_pixels: 4096 } };
     expect(vllmCommand(seeing, '/model', 5).join(' ')).toContain(
       '--enable-lora --max-lora-rank 1 --enable-scale-out --mm-processor-kwargs {"size":{"shortest_edge":64,"longest_edge":4096}} --media-io-kwargs {"video": {"fps": 30}} ',
     );
