@@ -32,7 +32,7 @@ export interface ListDigest {
 export interface Datalist {
   /** The list's own path. */
   readonly path: string;
-  /** The folder to which relative paths are relative. */
+  /** The folder that relative paths start from. */
   readonly directory: string;
   /** A note for the user about reading the list. Null without one. */
   readonly remark: string | null;

@@ -186,7 +186,7 @@ function readRow(row: Row, columns: ImageEditColumns, folder: string): Omit<Imag
 /** A list of edits, and the column with their source images. */
 export interface SourceList {
   readonly path: string;
-  /** The folder to which relative paths are relative. Null: that of the list. */
+  /** The folder that relative paths start from. Null: the folder of the list. */
   readonly media: string | null;
   readonly column: string;
 }

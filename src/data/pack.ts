@@ -47,7 +47,7 @@ export interface PackRequest {
   /** The file of JSON lines. Image paths are relative to its folder. */
   readonly instructions: string;
   readonly out: string;
-  /** Images are scaled and cropped to it. Null keeps their size, or that of `codes`. */
+  /** Images are scaled and cropped to this size. Null keeps each image's size, or the size of its `codes`. */
   readonly size: ImageSize | null;
   /** Null for datasets of only images. */
   readonly codes: ImageCodes | null;

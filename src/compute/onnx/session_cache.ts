@@ -127,7 +127,7 @@ interface Copied {
   readonly session: Session | null;
 }
 
-/** Weights of which the trained ones are in cells, where they were copied once. The others are unchanged. */
+/** The same weights, with trained ones replaced by their copies in cells. Other weights stay as they are. */
 export function copiedWeights(options: SessionOptions): WeightVersions<Given, Copied> {
   return new WeightVersions<Given, Copied>(
     async (weights) => {

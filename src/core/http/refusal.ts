@@ -28,7 +28,7 @@ interface RefusalDetails {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Rejects a whole request, no part of which was done. The message contains the finding and the allowed values. */
+/** Rejects a request before any part of it runs. The message contains the value found and the allowed values. */
 export class Refusal extends EditrlError {
   readonly code = 'refusal';
   readonly status: number;

@@ -274,7 +274,7 @@ export interface AskPolicy extends Backoff {
 }
 
 /**
- * The meaning of a reply for its question. `done`: final. `elsewhere`: another server may do better, or this one later. `busy`: the same, but
+ * How a request continues after a reply. `done`: final. `elsewhere`: another server may do better, or this one later. `busy`: the same, but
  * not a failure. `second_best`: taken if no other server, each asked once, has a better one.
  */
 export interface AttemptResult<R> {
