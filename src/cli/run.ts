@@ -82,9 +82,6 @@ async function submit(config: LoadedConfig, { json, fresh = false }: OutputOptio
     printJson({ run_name: config.settings.run_name, submitted });
     return 0;
   }
-  for (const { job_id, node_file } of submitted.judges) {
-    printLine(`submitted  Slurm job ${job_id}: judge, ${node_file}`);
-  }
   for (const { job_id, runs } of submitted.arrays) printLine(`submitted  Slurm job ${job_id}: ${runs.join(', ')}`);
   for (const job of submitted.underWay) printLine(`submitted before  ${describeJob(job)}: ${job.run_name}`);
   for (const name of submitted.finished) printLine(`finished  ${name}`);

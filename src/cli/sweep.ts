@@ -119,9 +119,6 @@ async function submit(
     return 0;
   }
   for (const { job_id, runs } of submitted.arrays) printLine(`submitted  Slurm job ${job_id}: ${runs.join(', ')}`);
-  for (const { job_id, node_file } of submitted.judges) {
-    printLine(`submitted  Slurm job ${job_id}: judge, ${node_file}`);
-  }
   const { finished, underWay } = submitted;
   printLine(
     `${experiment.name}: ${finished.length} finished, ${underWay.length} already in the queue. Follow them with \`editrl status ${experiment.name}\`.`,

@@ -150,12 +150,7 @@ it('takes a run that has not begun out of the queue', async () => {
   vi.stubEnv('PATH', `${programs}:/usr/bin:/bin`);
   const arrays = [{ name: 'editrl-x', job_id: '7', runs: ['waits'] }];
   mkdirSync(join(submissionsDir(folder.dir), 'one'), { recursive: true });
-  writeSubmission(join(submissionsDir(folder.dir), 'one'), {
-    format: 1,
-    submitted_at: '',
-    arrays,
-    judges: [],
-  });
+  writeSubmission(join(submissionsDir(folder.dir), 'one'), { format: 1, submitted_at: '', arrays });
   expect(await main(['stop', 'waits', '--exp-dir', folder.dir])).toBe(0);
   expect(readFileSync(calls, 'utf8')).toBe('7_0\n');
 });
@@ -165,7 +160,7 @@ it('stops a run of this machine while Slurm does not answer', async () => {
   const dir = join(submissionsDir(folder.dir), 'one');
   mkdirSync(dir, { recursive: true });
   const arrays = [{ name: 'editrl-x', job_id: '7', runs: ['queued'] }];
-  writeSubmission(dir, { format: 1, submitted_at: '', arrays, judges: [] });
+  writeSubmission(dir, { format: 1, submitted_at: '', arrays });
   folder.make('queued', 'queued');
   await owner(folder.make('mine', 'running'), true);
   expect(await main(['stop', 'mine', 'queued', '--exp-dir', folder.dir])).toBe(1);

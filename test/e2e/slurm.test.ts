@@ -286,22 +286,6 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expectWhole('held', 1);
   });
 
-  it('wait for a judge that is a job of its own, which ends with the last of them', async () => {
-    const node = join(place.runs, 'judge_node.txt');
-    const judge = { command: ['sleep', '600'], time: '10' };
-    const cells = ['judged_1', 'judged_2'].map((name) => run(name, { gate: 'judged', slurm: { judge } }));
-    const submitted = await submit(cells);
-    await atGate('judged_2');
-    expect(readFileSync(node, 'utf8').trim()).toBe(hostname());
-    const id = submitted.judges[0].job_id ?? '';
-    expect(slurm.task(id)).toMatchObject({ state: 'RUNNING' });
-    open('judged');
-    await slurm.idle();
-    for (const name of ['judged_1', 'judged_2']) expectWhole(name, 1);
-    expect(slurm.task(id)?.state).not.toBe('RUNNING');
-    expect(existsSync(node)).toBe(false);
-  });
-
   it("are refused in sbatch's own words, and what was accepted is kept", async () => {
     const good = run('good', { gate: 'good' });
     const bad = run('bad', { slurm: { partition: 'nonsense' }, parents: ['good'] });

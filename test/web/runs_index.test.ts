@@ -142,12 +142,7 @@ describe('an index of runs', () => {
     writeRun(dir, made('begun', { state: 'running' }));
     const arrays = [{ name: 'editrl-x', job_id: '7', runs: ['begun', 'waits'] }];
     mkdirSync(join(submissionsDir(dir), 'one'), { recursive: true });
-    writeSubmission(join(submissionsDir(dir), 'one'), {
-      format: 1,
-      submitted_at: '',
-      arrays,
-      judges: [],
-    });
+    writeSubmission(join(submissionsDir(dir), 'one'), { format: 1, submitted_at: '', arrays });
     const squeue = join(programs, 'squeue');
     writeFileSync(squeue, "#!/bin/sh\nprintf '7_0|n|RUNNING|None|node7\\n7_1|n|PENDING|Priority|\\n'\n");
     chmodSync(squeue, 0o755);

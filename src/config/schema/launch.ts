@@ -5,39 +5,24 @@ import { count, operation, positive, positiveInteger, result, section } from '..
 const argumentList = z.array(z.string()).min(1);
 const named = z.string().min(1).nullable().default(null);
 
-/** The resources of a Slurm job. null leaves the choice to the cluster. */
-const resources = {
-  time: operation('Time limit in Slurm notation.', z.string().min(1).default('04:00:00')),
-  gres: operation("Generic resources, such as 'gpu:2'. null means none.", named),
-  cpus_per_task: operation('Cores. null means one per process.', positiveInteger.nullable().default(null)),
-  mem: operation("Memory, such as '32G'. null means the default of the partition.", named),
-  extra: operation(
-    "Further sbatch flags, passed unchanged: ['--qos=long'].",
-    z.array(z.string().startsWith('-', { error: "a flag that begins with '-'" })).default([]),
-    { allowed: "flags that begin with '-'" },
-  ),
-};
-
 const slurm = section(
-  'Job submission with backend slurm.',
+  'Job submission with backend slurm. null leaves a resource to the cluster.',
   z
     .strictObject({
       account: operation('Account. null means the default.', named),
       partition: operation('Partition. null means the default.', named),
-      ...resources,
+      time: operation('Time limit in Slurm notation.', z.string().min(1).default('04:00:00')),
+      gres: operation("Generic resources, such as 'gpu:2'. null means none.", named),
+      cpus_per_task: operation('Cores. null means one per process.', positiveInteger.nullable().default(null)),
+      mem: operation("Memory, such as '32G'. null means the default of the partition.", named),
+      extra: operation(
+        "Further sbatch flags, passed unchanged: ['--qos=long'].",
+        z.array(z.string().startsWith('-', { error: "a flag that begins with '-'" })).default([]),
+        { allowed: "flags that begin with '-'" },
+      ),
       signal_before_s: operation(
         'Seconds before the time limit when the run saves a checkpoint and is requeued.',
         positiveInteger.default(120),
-      ),
-      judge: section(
-        'A separate job that serves the judge. null means none.',
-        z
-          .strictObject({
-            command: operation('The program that serves the judge, with its arguments.', argumentList),
-            ...resources,
-          })
-          .nullable()
-          .default(null),
       ),
     })
     .prefault({}),

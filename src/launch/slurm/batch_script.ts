@@ -28,12 +28,6 @@ export interface ArrayJob extends Job {
   readonly cells: string;
 }
 
-export interface JudgeJob extends Job {
-  readonly command: readonly string[];
-  /** Absolute path of the file that receives the node's name. */
-  readonly nodeFile: string;
-}
-
 /** The signal that Slurm sends before the time limit. */
 const WARNING = 'USR1';
 
@@ -68,41 +62,6 @@ if [[ -n "$requeue" && ( "$code" == 130 || "$code" == 143 ) ]]; then
   scontrol requeue "\${SLURM_ARRAY_JOB_ID}_\${SLURM_ARRAY_TASK_ID}" && sleep 300
 fi
 exit "$code"
-`;
-}
-
-/** Serves a judge and writes the name of its node into a file. The job requeues itself near its time limit. */
-export function judgeScript(job: JudgeJob): string {
-  return `#!/bin/bash
-${directives(job, [])}
-
-node_file=${shellQuote(job.nodeFile)}
-${TRAPS}
-
-# The rename is atomic, so that a reader never sees half a name.
-hostname >"$node_file.$SLURM_JOB_ID"
-mv "$node_file.$SLURM_JOB_ID" "$node_file"
-made=$(stat -c %i "$node_file")
-${shellWords(job.command)} &
-${waitForChild}
-# A later submission may have replaced the file.
-[[ "$(stat -c %i "$node_file" 2>/dev/null)" != "$made" ]] || rm -f "$node_file"
-
-if [[ -n "$requeue" ]]; then
-  scontrol requeue "$SLURM_JOB_ID" && sleep 300
-fi
-exit "$code"
-`;
-}
-
-/** Ends a judge's job. */
-export function judgeCleanupScript(job: Job & { /** The id of the judge's job. */ readonly judge: string }): string {
-  return `#!/bin/bash
-${directives(job, [])}
-
-scancel --batch --signal=TERM ${shellQuote(job.judge)} || true
-sleep 1
-scancel ${shellQuote(job.judge)} || true
 `;
 }
 

@@ -91,20 +91,15 @@ function depthsOf(runs: readonly SlurmRun[]): Map<string, number> {
 function resourceRequest(config: LoadedConfig): Omit<ArrayPlan, 'runs' | 'after'> {
   const { launch } = config.settings;
   const { slurm } = launch;
-  checkSignal(slurm.time, slurm.signal_before_s, config.file);
-  refuseClusters(slurm.extra, config.file);
+  const { time, gres, mem, extra } = slurm;
+  checkSignal(time, slurm.signal_before_s, config.file);
+  refuseClusters(extra, config.file);
   return {
-    resources: { ...resourcesOf(slurm), cpus_per_task: slurm.cpus_per_task ?? coresOf(launch) },
+    resources: { time, gres, mem, extra, cpus_per_task: slurm.cpus_per_task ?? coresOf(launch) },
     account: slurm.account,
     partition: slurm.partition,
     signalBeforeS: slurm.signal_before_s,
   };
-}
-
-/** The settings that determine a job's resources. */
-export function resourcesOf(from: Resources): Resources {
-  const { time, gres, cpus_per_task, mem, extra } = from;
-  return { time, gres, cpus_per_task, mem, extra };
 }
 
 function coresOf(launch: LaunchSettings): number {

@@ -75,17 +75,10 @@ export interface ArrayRecord {
   readonly runs: readonly string[];
 }
 
-export interface JudgeRecord {
-  readonly name: string;
-  readonly job_id: string | null;
-  readonly node_file: string;
-}
-
 export interface Submission {
   readonly format: 1;
   readonly submitted_at: string;
   readonly arrays: readonly ArrayRecord[];
-  readonly judges: readonly JudgeRecord[];
 }
 
 export function submissionsDir(baseExpDir: string): string {

@@ -1,33 +1,28 @@
 /** Submits runs: writes files of cells and batch scripts into the folder of runs, and calls sbatch, parents first. */
-import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
+import { mkdirSync, symlinkSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
 import { checkRunnable, dependencies } from '../../config/models.js';
-import { ConfigError, EditrlError, must, printable, RunError, UsageError } from '../../core/errors.js';
+import { ConfigError, must, printable, UsageError } from '../../core/errors.js';
 import { diskError, writeFileAtomic } from '../../core/files.js';
-import { isTrainable } from '../../config/recipes.js';
-import { rewardOf } from '../../recipes/settings.js';
 import { RunPaths } from '../../run/paths.js';
 import { setAside } from '../../run/remove.js';
 import { readState, writeState } from '../../run/state.js';
-import type { SlurmSettings } from '../../config/schema/launch.js';
 import { chainOf } from '../chain.js';
 import { openView } from '../live/view.js';
 import { HubModels } from '../models/hub.js';
 import type { CheckOptions } from '../preflight/preflight.js';
 import type { RunFolderState } from '../sweep/schedule.js';
 import { inspect, setAsideOutdated } from '../sweep/run_folders.js';
-import { arrayScript, judgeCleanupScript, judgeScript, literalPath } from './batch_script.js';
-import { planArrays, resourcesOf, type ArrayPlan, type SlurmRun } from './jobs.js';
+import { arrayScript, literalPath } from './batch_script.js';
+import { planArrays, type ArrayPlan, type SlurmRun } from './jobs.js';
 import {
   isUnderWay,
   reconcile,
-  runSlurm,
   submissionsDir,
   submit,
   writeSubmission,
   type ArrayRecord,
-  type JudgeRecord,
   type SlurmJob,
   type Submission,
 } from './queue.js';
@@ -51,7 +46,6 @@ export interface Submitted {
   /** The folder with the scripts and the record. Null if nothing was left to submit. */
   readonly dir: string | null;
   readonly arrays: readonly ArrayRecord[];
-  readonly judges: readonly JudgeRecord[];
   /** Names of finished runs. */
   readonly finished: readonly string[];
   /** Waiting or running jobs of earlier submissions. */
@@ -89,21 +83,13 @@ export async function submitCells(
   const todo = needed(cells, runs, new Set([...finished, ...busy]));
   requireSameSettings(todo, folderStates);
   for (const { config } of todo) setAsideOutdated(config);
-  const none = { dir: null, arrays: [], judges: [], finished: [...finished], underWay };
+  const none = { dir: null, arrays: [], finished: [...finished], underWay };
   if (todo.length === 0) return none;
   const plans = planArrays(todo, { finished, underWay: busy });
   const submission = new SubmissionInProgress(base, options);
-  let failure: unknown = null;
-  try {
-    submission.folders();
-    for (const { config } of todo) await submission.judge(config);
-    for (const plan of plans) await submission.array(plan, jobs);
-  } catch (error) {
-    failure = error;
-  }
-  await submission.endJudges(failure);
-  if (failure !== null) throw failure as Error;
-  return { ...none, dir: submission.dir, arrays: submission.record.arrays, judges: submission.record.judges };
+  submission.folders();
+  for (const plan of plans) await submission.array(plan, jobs);
+  return { ...none, dir: submission.dir, arrays: submission.record.arrays };
 }
 
 /** One submission. It is recorded before and after each call of sbatch, so that no job is lost or submitted twice. */
@@ -112,8 +98,6 @@ class SubmissionInProgress {
   readonly #id: string;
   /** Job ids by run name. */
   readonly #tasks = new Map<string, string>();
-  /** The judges of its runs, by node file. */
-  readonly #judges = new Map<string, { readonly id: string; readonly slurm: SlurmSettings }>();
   record: Submission;
 
   constructor(
@@ -122,7 +106,7 @@ class SubmissionInProgress {
   ) {
     this.#id = `${new Date().toISOString().replace(/[-:.Z]/g, '')}_${process.pid}`;
     this.dir = resolve(submissionsDir(base), this.#id);
-    this.record = { format: 1, submitted_at: new Date().toISOString(), arrays: [], judges: [] };
+    this.record = { format: 1, submitted_at: new Date().toISOString(), arrays: [] };
   }
 
   folders(): void {
@@ -131,27 +115,6 @@ class SubmissionInProgress {
     } catch (cause) {
       throw diskError(this.dir, cause);
     }
-  }
-
-  /** Submits the judge of a config as a separate job, unless another config has already submitted it. */
-  async judge(config: LoadedConfig): Promise<void> {
-    const wanted = judgeOf(config);
-    if (wanted === null || this.#judges.has(wanted.nodeFile)) return;
-    const { nodeFile, slurm, settings } = wanted;
-    mkdirSync(dirname(nodeFile), { recursive: true });
-    const index = this.record.judges.length;
-    const name = `${this.options.name}-judge-${this.#id}-${index}`;
-    const script = judgeScript({
-      ...this.#common(slurm, name, `judge_${index}`),
-      resources: resourcesOf(settings),
-      dependency: null,
-      command: settings.command,
-      nodeFile,
-    });
-    // An earlier judge left the name of a node that no longer serves.
-    rmSync(nodeFile, { force: true });
-    const id = await this.#enter('judges', { name, node_file: nodeFile }, `judge_${index}.sh`, script);
-    this.#judges.set(nodeFile, { id, slurm });
   }
 
   /** Submits an array. `earlier` contains the jobs of parents from earlier submissions. */
@@ -163,7 +126,12 @@ class SubmissionInProgress {
     const name = `${this.options.name}-${this.#id}-${index}`;
     const { slurm } = plan.runs[0].config.settings.launch;
     const script = arrayScript({
-      ...this.#common(slurm, name, `array_${index}_%a`),
+      name,
+      cwd: process.cwd(),
+      output: `${literalPath(this.dir)}/array_${index}_%a.log`,
+      account: slurm.account,
+      partition: slurm.partition,
+      signalBeforeS: slurm.signal_before_s,
       resources: plan.resources,
       dependency: this.#dependency(plan, earlier),
       tasks: plan.runs.length,
@@ -172,54 +140,11 @@ class SubmissionInProgress {
       cells,
     });
     const runs = plan.runs.map(({ run_name }) => run_name);
-    const job = await this.#enter('arrays', { name, runs }, `array_${index}.sh`, script);
+    const job = await this.#enter({ name, runs }, `array_${index}.sh`, script);
     for (const [task, run] of plan.runs.entries()) {
       this.#tasks.set(run.run_name, `${job}_${task}`);
       recordQueued(run.config, `${job}_${task}`);
     }
-  }
-
-  /**
-   * Submits a job that ends the judges after all arrays of the submission, or ends them at once if there are none.
-   * `failure` is the error that ended the submission early, or null. The RunError for a refused judge cleanup includes
-   * it.
-   */
-  async endJudges(failure: unknown): Promise<void> {
-    const after = this.record.arrays.flatMap(({ job_id }) => job_id ?? []);
-    for (const [index, { id, slurm }] of [...this.#judges.values()].entries()) {
-      const resources = { time: '00:05:00', gres: null, cpus_per_task: 1, mem: null, extra: [] };
-      const name = `${this.options.name}-judge-end-${this.#id}-${index}`;
-      const common = { ...this.#common(slurm, name, `judge_end_${index}`), signalBeforeS: 60, resources };
-      try {
-        if (after.length === 0) await cancel(id);
-        else {
-          const path = join(this.dir, `judge_end_${index}.sh`);
-          writeFileAtomic(
-            path,
-            judgeCleanupScript({ ...common, dependency: `afterany:${after.join(':')}`, judge: id }),
-          );
-          await submit(path);
-        }
-      } catch (error) {
-        const why = [failure, error].flatMap((each) => (each === null ? [] : [textOf(each)]));
-        throw new RunError(`${why.join('\n')}\nso nothing ends the judge, Slurm job ${id}`, {
-          where: this.dir,
-          next: `Once no run needs it: scancel ${id}`,
-          cause: failure ?? error,
-        });
-      }
-    }
-  }
-
-  #common(slurm: SlurmSettings, name: string, output: string) {
-    return {
-      name,
-      cwd: process.cwd(),
-      output: `${literalPath(this.dir)}/${output}.log`,
-      account: slurm.account,
-      partition: slurm.partition,
-      signalBeforeS: slurm.signal_before_s,
-    };
   }
 
   /** The jobs that an array waits for. Null if there are none. */
@@ -227,25 +152,14 @@ class SubmissionInProgress {
     const parents = plan.after.map(
       (parent) => this.#tasks.get(parent) ?? must(earlier.get(parent)?.job ?? null, `the job of ${parent}`),
     );
-    const judges = plan.runs.flatMap(({ config }) => this.#judges.get(judgeOf(config)?.nodeFile ?? '')?.id ?? []);
-    const parts = [
-      ...(parents.length === 0 ? [] : [`afterok:${[...new Set(parents)].join(':')}`]),
-      // Workers get devices only after the judge has its own. They check themselves whether the judge is loaded.
-      ...(judges.length === 0 ? [] : [`after:${[...new Set(judges)].join(':')}`]),
-    ];
-    return parts.length === 0 ? null : parts.join(',');
+    return parents.length === 0 ? null : `afterok:${[...new Set(parents)].join(':')}`;
   }
 
   /** Submits a job, records it before and after, and returns its id. */
-  async #enter<K extends 'arrays' | 'judges'>(
-    kind: K,
-    job: Omit<Submission[K][number], 'job_id'>,
-    file: string,
-    script: string,
-  ): Promise<string> {
-    const before = this.record[kind];
+  async #enter(job: Omit<ArrayRecord, 'job_id'>, file: string, script: string): Promise<string> {
+    const before = this.record.arrays;
     const write = (job_id: string | null): void => {
-      this.record = { ...this.record, [kind]: [...before, { ...job, job_id }] };
+      this.record = { ...this.record, arrays: [...before, { ...job, job_id }] };
       writeSubmission(this.dir, this.record);
     };
     write(null);
@@ -267,35 +181,6 @@ class SubmissionInProgress {
       throw diskError(link, cause);
     }
   }
-}
-
-/** The judge that a config runs as a separate job. */
-function judgeOf(
-  config: LoadedConfig,
-): { nodeFile: string; slurm: SlurmSettings; settings: NonNullable<SlurmSettings['judge']> } | null {
-  const { settings } = config;
-  const { slurm } = settings.launch;
-  if (slurm.judge === null) return null;
-  const file = nodeFileOf(config);
-  if (file === null) {
-    throw new ConfigError(
-      'launch.slurm.judge starts a judge, but reward.endpoint does not say where its node is read',
-      {
-        where: config.file,
-        next: `Set reward.endpoint to {node_file: '${settings.base_exp_dir}/judge_node.txt', port: 4877}.`,
-      },
-    );
-  }
-  return { nodeFile: resolve(file), slurm, settings: slurm.judge };
-}
-
-/**
- * The file with the judge's node. Another trainer has no endpoint setting and reads `judge_node.txt` beside its run.
- */
-function nodeFileOf({ settings }: LoadedConfig): string | null {
-  if (!isTrainable(settings)) return join(settings.base_exp_dir, 'judge_node.txt');
-  const endpoint = rewardOf(settings)?.endpoint ?? '';
-  return typeof endpoint === 'string' || Array.isArray(endpoint) ? null : endpoint.node_file;
 }
 
 /** Cells that are not done and the runs that they need, transitively. */
@@ -337,17 +222,6 @@ function requireSameSettings(runs: readonly SlurmRun[], folderStates: ReadonlyMa
   throw new ConfigError(refused.join('\n'), {
     next: 'Nothing was submitted. Correct each run as described and run the same command again, or leave these cells out with --only.',
   });
-}
-
-/** Cancels a job. Raises RunError with scancel's message. */
-async function cancel(id: string): Promise<void> {
-  const called = await runSlurm('scancel', [id]);
-  if (called.kind !== 'done') throw new RunError(`scancel refused: ${called.words}`);
-}
-
-function textOf(error: unknown): string {
-  if (error instanceof EditrlError) return error.toText();
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** Records that a run is queued before it has begun. */

@@ -1,15 +1,9 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import {
-  arrayScript,
-  judgeCleanupScript,
-  judgeScript,
-  literalPath,
-  type ArrayJob,
-} from '../../../src/launch/slurm/batch_script.js';
+import { arrayScript, literalPath, type ArrayJob } from '../../../src/launch/slurm/batch_script.js';
 
 const dir = mkdtempSync(join(tmpdir(), 'editrl-batch-'));
 afterAll(() => {
@@ -136,33 +130,5 @@ describe('the script of an array', () => {
     expect(out).toContain('checkpoint\n');
     expect(out).not.toContain('scontrol');
     expect(code).toBe(130);
-  });
-});
-
-describe("the judge's script", () => {
-  it('says on which node it runs for as long as it runs', () => {
-    const nodeFile = join(dir, 'judge node.txt');
-    const script = judgeScript({ ...job, command: ['bash', '-c', `cp '${nodeFile}' '${dir}/seen'`], nodeFile });
-    writeFileSync(join(dir, 'judge.sh'), script);
-    const played = spawnSync('bash', ['judge.sh'], {
-      cwd: dir,
-      encoding: 'utf8',
-      env: { ...process.env, SLURM_JOB_ID: '9' },
-    });
-    expect(played).toMatchObject({ status: 0, stderr: '' });
-    expect(readFileSync(join(dir, 'seen'), 'utf8').trim()).toBe(
-      spawnSync('hostname', { encoding: 'utf8' }).stdout.trim(),
-    );
-    expect(() => readFileSync(nodeFile)).toThrow('ENOENT');
-  });
-});
-
-describe("the script of a judge's farewell", () => {
-  it('ends the judge', () => {
-    writeFileSync(join(dir, 'farewell.sh'), judgeCleanupScript({ ...job, judge: '11' }));
-    const programs = 'scancel() { echo "scancel $*"; }; sleep() { echo "sleep $1"; }; export -f scancel sleep';
-    const played = spawnSync('bash', ['-c', `${programs}; bash farewell.sh`], { cwd: dir, encoding: 'utf8' });
-    expect(played).toMatchObject({ status: 0, stderr: '' });
-    expect(played.stdout).toBe('scancel --batch --signal=TERM 11\nsleep 1\nscancel 11\n');
   });
 });

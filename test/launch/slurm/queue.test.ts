@@ -38,7 +38,6 @@ function submitted(id: string, arrays: readonly { job_id: string | null; name?: 
     format: 1,
     submitted_at: '',
     arrays: arrays.map((array, index) => ({ name: `${id}-${index}`, ...array })),
-    judges: [],
   });
 }
 

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -12,8 +12,7 @@ import { externalRun, type Asked } from './support.js';
 let base: string;
 
 /**
- * Programs of Slurm: sbatch numbers what it accepts and keeps it in the queue as pending, or refuses the partition `nonsense`; scancel
- * takes out of the queue.
+ * Programs of Slurm: sbatch numbers what it accepts and keeps it in the queue as pending, or refuses the partition `nonsense`.
  */
 beforeEach(() => {
   base = mkdtempSync(join(tmpdir(), 'editrl-submit-'));
@@ -28,7 +27,6 @@ beforeEach(() => {
       cp "$2" "$id.sh"
       echo "$id"`,
     squeue: 'cat queue',
-    scancel: 'echo "scancel $*" >>calls; sed -i "s/^\\($1|.*\\)PENDING/\\1CANCELLED/" queue',
   };
   writeFileSync(join(base, 'queue'), '');
   for (const [name, body] of Object.entries(programs)) {
@@ -43,8 +41,6 @@ afterEach(() => {
 
 const runs = (): string => join(base, 'runs');
 const run = (name: string, asked: Asked = {}): SlurmRun => externalRun(name, { base: runs(), ...asked });
-const judge = { command: ['serve'], time: '10' };
-const judged = (name: string, asked: Asked = {}): SlurmRun => run(name, { ...asked, slurm: { judge, ...asked.slurm } });
 const submit = (cells: readonly SlurmRun[], parents: readonly SlurmRun[] = []): Promise<Submitted> =>
   submitCells(cells, parents, { program: ['node', 'main.js'], name: 'test' });
 const queue = (): string[][] =>
@@ -52,10 +48,6 @@ const queue = (): string[][] =>
     .split('\n')
     .slice(0, -1)
     .map((line) => line.split('|'));
-const calls = (): string => (existsSync(join(base, 'calls')) ? readFileSync(join(base, 'calls'), 'utf8') : '');
-const dependency = (id: string): string | undefined =>
-  /--dependency=(\S+)/.exec(readFileSync(join(base, `${id}.sh`), 'utf8'))?.[1];
-
 /** The directory of a run that is finished, with the settings that its config gives. */
 function finish({ config }: SlurmRun): void {
   const handle = claimRun(claimRequest(config, { command: [], versions: {}, devices: [], parents: [] }));
@@ -89,52 +81,6 @@ describe('a run that is finished', () => {
     expect(await submit([asked], [changed('start')])).toMatchObject({
       finished: expect.arrayContaining(['a']) as unknown,
     });
-  });
-});
-
-describe("a judge's job", () => {
-  it('ends after the arrays of its submission', async () => {
-    const { judges, arrays } = await submit([judged('a')]);
-    expect([judges[0].job_id, arrays[0].job_id]).toEqual(['11', '12']);
-    expect(queue().map(([, name]) => name.replace(/\d{8}T\d+_\d+/, 'ID'))).toEqual([
-      'test-judge-ID-0',
-      'test-ID-0',
-      'test-judge-end-ID-0',
-    ]);
-    expect(dependency('13')).toBe('afterany:12');
-    expect(readFileSync(join(base, '13.sh'), 'utf8')).toContain('scancel 11');
-  });
-
-  it('is one for each submission, and one for all runs of it', async () => {
-    await submit([judged('a')]);
-    const second = await submit([judged('a'), judged('b'), judged('c')]);
-    expect(second).toMatchObject({ judges: [{ job_id: '14' }], arrays: [{ job_id: '15', runs: ['b', 'c'] }] });
-    expect([dependency('15'), dependency('16'), calls()]).toEqual(['after:14', 'afterany:15', '']);
-  });
-
-  it('ends at once where no array was accepted', async () => {
-    const refused = judged('b', { slurm: { extra: ['--partition=nonsense'] } });
-    await expect(submit([refused])).rejects.toThrow('sbatch refused: invalid partition');
-    expect(calls()).toBe('scancel 11\n');
-    expect(queue()).toMatchObject([['11', expect.stringContaining('judge') as string, 'CANCELLED', 'None', '']]);
-    expect((await submit([judged('b')])).judges).toMatchObject([{ job_id: '12' }]);
-  });
-
-  it('ends after what was accepted where a later array is refused', async () => {
-    const cell = judged('b', { slurm: { extra: ['--partition=nonsense'] }, parents: ['a'] });
-    await expect(submit([cell], [run('a')])).rejects.toThrow('sbatch refused: invalid partition');
-    expect(dependency('13')).toBe('afterany:12');
-    expect(calls()).toBe('');
-  });
-
-  it('that nothing ends is reported', async () => {
-    writeFileSync(join(base, 'bin/scancel'), '#!/bin/sh\necho no >&2; exit 1\n', { mode: 0o755 });
-    const refused = submit([judged('b', { slurm: { extra: ['--partition=nonsense'] } })]);
-    await expect(refused).rejects.toThrow(
-      /sbatch refused[^]*scancel refused: no\nso nothing ends the judge, Slurm job 11/,
-    );
-    await expect(refused).rejects.toMatchObject({ next: 'Once no run needs it: scancel 11' });
-    expect(readdirSync(join(runs(), '.slurm'))).toHaveLength(1);
   });
 });
 
