@@ -76,6 +76,61 @@ MODELS = {
 }
 LENGTH, NEW = 24, 12
 
+# Ministral 3 multiplies queries from this position on, and LongRoPE changes its factors: longer sequences are not supported.
+ORIGINAL = 40
+MODELS |= {
+    "ministral3": (
+        "ministral3",
+        dict(
+            head_dim=10,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=1000000.0,
+                factor=4.0,
+                original_max_position_embeddings=ORIGINAL,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.1,
+            ),
+        ),
+        torch.float32,
+        "10GB",
+    ),
+    "olmo2": ("olmo2", dict(), torch.float32, "10GB"),
+    "olmo3": (
+        "olmo3",
+        dict(
+            num_hidden_layers=5,
+            sliding_window=6,
+            rope_parameters=dict(
+                full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=2.0),
+                sliding_attention=dict(rope_type="default", rope_theta=1000.0),
+            ),
+        ),
+        torch.float32,
+        "10GB",
+    ),
+    "phi3": ("phi3", dict(sliding_window=9), torch.float32, "10GB"),
+    "phi4_mini": (
+        "phi3",
+        dict(
+            hidden_size=64,
+            intermediate_size=40,
+            tie_word_embeddings=True,
+            original_max_position_embeddings=ORIGINAL,
+            rope_parameters=dict(
+                rope_type="longrope",
+                rope_theta=10000.0,
+                partial_rotary_factor=0.75,
+                short_factor=[1.0, 1.1, 1.25, 1.5, 1.75, 2.0],
+                long_factor=[1.0, 2.0, 4.0, 8.0, 12.0, 16.0],
+            ),
+        ),
+        torch.float32,
+        "10GB",
+    ),
+}
+
 
 def build(kind: str, settings: dict) -> torch.nn.Module:
     """Builds a model. Vision models get the smallest possible encoder, since only text goes through them here."""

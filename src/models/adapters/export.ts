@@ -324,6 +324,8 @@ const ofOthers: Readonly<Record<Trait | 'rope_scaling', boolean>> = {
   attention_bias: false,
   rope_scaling: true,
   qk_norm: true,
+  fused_projections: true,
+  partial_rotary_factor: true,
   sliding_window: true,
   sliding_layers: true,
   sliding_rope_theta: true,

@@ -54,7 +54,7 @@ const configs: [string, DecoderConfig][] = [
     'the traits of Gemma 3',
     {
       ...base,
-      ...{ attention_bias: false, tie_word_embeddings: true, qk_norm: true, query_pre_attn_scalar: 9 },
+      ...{ attention_bias: false, tie_word_embeddings: true, qk_norm: 'head', query_pre_attn_scalar: 9 },
       // Wider than all columns: the layers turn by other angles all the same.
       ...{ sliding_window: 64, sliding_layers: [0, 2], sliding_rope_theta: 100, embedding_scale: 4 },
       ...{ activation: 'gelu_tanh', norm_scale: 'one_plus_weight', block_norms: 'before_and_after' },

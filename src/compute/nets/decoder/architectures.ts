@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { CheckpointError } from '../../../core/errors.js';
 import type { Activation, DecoderConfig, VisionDecoderConfig, Trait } from './config.js';
 import { readVision, visionJson, type VisionFamily } from '../vision/config.js';
-import { readScaling, requireOneRotation } from './rope.js';
+import { readScaling, requireOneRotation, type RopeJson, supportedContext } from './rope.js';
 
 /** A model as its folder describes it. */
 export interface Architecture {
@@ -28,6 +28,7 @@ const base = z.object({
   rope_theta: z.number().positive().nullish(),
   rope_scaling: z.record(z.string(), z.unknown()).nullish(),
   rope_parameters: z.record(z.string(), z.unknown()).nullish(),
+  original_max_position_embeddings: size.nullish(),
   partial_rotary_factor: z.number().nullish(),
   max_position_embeddings: size.nullish(),
   tie_word_embeddings: z.boolean().nullish(),
@@ -61,6 +62,8 @@ interface Family {
   readonly eps: number;
   readonly theta: number;
   readonly context: number;
+  /** The rotation of a file that states none. */
+  readonly rope: RopeJson;
   /** Whether the output head shares the embeddings if the file does not state it. */
   readonly tied: boolean;
   /** The default of `head_dim`. Null: hidden_size / num_attention_heads. */
@@ -89,6 +92,8 @@ const plain: Traits = {
   attention_output_bias: undefined,
   mlp_bias: undefined,
   qk_norm: undefined,
+  fused_projections: undefined,
+  partial_rotary_factor: undefined,
   sliding_window: undefined,
   sliding_layers: undefined,
   sliding_rope_theta: undefined,
@@ -110,6 +115,7 @@ const llama: Family = {
   eps: 1e-6,
   theta: 10_000,
   context: 2048,
+  rope: {},
   tied: false,
   headDim: null,
   readsHeadDim: true,
@@ -141,7 +147,7 @@ const qwen3: Family = {
     ...plain,
     attention_bias: config.attention_bias ?? false,
     attention_output_bias: config.attention_bias ?? false,
-    qk_norm: true,
+    qk_norm: 'head',
     ...qwenWindow(config, 28),
   }),
   headDim: 128,
@@ -167,10 +173,10 @@ const gemma3Text: Family = {
     ...plain,
     attention_bias: config.attention_bias ?? false,
     attention_output_bias: config.attention_bias ?? false,
-    qk_norm: true,
+    qk_norm: 'head',
     sliding_window: config.sliding_window === undefined ? 4096 : (config.sliding_window ?? undefined),
-    sliding_layers: layersWith('sliding_attention', config.layer_types ?? gemmaLayers(config)),
-    sliding_rope_theta: localTheta(config),
+    sliding_layers: layersWith('sliding_attention', config.layer_types ?? everyOther(config, 6)),
+    sliding_rope_theta: localTheta(config, config.rope_local_base_freq ?? 10_000),
     query_pre_attn_scalar: config.query_pre_attn_scalar ?? 256,
     embedding_scale: Math.sqrt(config.hidden_size),
     norm_scale: 'one_plus_weight',
@@ -187,18 +193,83 @@ const gemma3Text: Family = {
   },
 };
 
+const mistral: Family = {
+  ...llama,
+  traits: (config) => ({
+    ...plain,
+    // A file without the key means 4096 columns, one with null means all.
+    ...window(config.sliding_window === undefined ? 4096 : config.sliding_window, config.layer_types),
+  }),
+  context: 131_072,
+};
+
+const ministral3: Family = {
+  ...llama,
+  // transformers gives all layers the window, whatever layer_types says.
+  traits: (config) => ({ ...plain, ...window(config.sliding_window, null) }),
+  eps: 1e-5,
+  theta: 1_000_000,
+  context: 262_144,
+  rope: {
+    rope_type: 'yarn',
+    factor: 16,
+    original_max_position_embeddings: 16_384,
+    mscale: 1,
+    mscale_all_dim: 1,
+    llama_4_scaling_beta: 0.1,
+  },
+  headDim: 128,
+};
+
+const olmo2: Family = {
+  ...llama,
+  traits: ({ attention_bias }) => ({
+    ...plain,
+    attention_bias: attention_bias ?? false,
+    attention_output_bias: attention_bias ?? false,
+    qk_norm: 'projection',
+    block_norms: 'after',
+  }),
+  eps: 1e-5,
+};
+
+const olmo3: Family = {
+  ...olmo2,
+  needsWindow: true,
+  traits: (config) => ({
+    ...olmo2.traits(config),
+    sliding_window: config.sliding_window === undefined ? 4096 : (config.sliding_window ?? undefined),
+    sliding_layers: layersWith('sliding_attention', config.layer_types ?? everyOther(config, 4)),
+    sliding_rope_theta: localTheta(config, 500_000),
+  }),
+  theta: 500_000,
+};
+
+/** Phi-3 and the text models of Phi-4. */
+const phi3: Family = {
+  ...llama,
+  traits: (config) => {
+    const share = config.rope_parameters?.['partial_rotary_factor'] ?? config.partial_rotary_factor;
+    return {
+      ...plain,
+      fused_projections: true,
+      partial_rotary_factor: typeof share === 'number' && share !== 1 ? share : undefined,
+      ...window(config.sliding_window, null),
+    };
+  },
+  eps: 1e-5,
+  context: 4096,
+};
+
 /** By `model_type`. */
 const families = {
   llama,
-  mistral: {
-    ...llama,
-    traits: (config) => ({
-      ...plain,
-      // A file without the key means 4096 columns, one with null means all.
-      ...window(config.sliding_window === undefined ? 4096 : config.sliding_window, config.layer_types),
-    }),
-    context: 131_072,
-  },
+  mistral,
+  ministral: mistral,
+  ministral3,
+  olmo2,
+  olmo3,
+  phi3,
   qwen2,
   qwen3,
   qwen2_vl: qwenVision,
@@ -212,6 +283,21 @@ const families = {
   gemma3_text: gemma3Text,
 } satisfies Readonly<Record<string, Family>>;
 type ModelType = keyof typeof families;
+
+const deltaRule = 'its layers of linear attention, the recurrence of the gated delta rule (linear_attn.*)';
+const altUp = 'its AltUp streams, Laurel blocks, embeddings of each layer and shared keys and values';
+
+/** The missing part of families that people ask for, by `model_type`. */
+const missingParts: Readonly<Record<string, string>> = {
+  qwen3_5: deltaRule,
+  qwen3_5_text: deltaRule,
+  qwen3_next: `${deltaRule} and its experts`,
+  qwen3_5_moe: `${deltaRule} and its experts`,
+  gemma3n: altUp,
+  gemma3n_text: altUp,
+  gemma2: 'the caps of its scores and logits',
+  phi4_multimodal: 'its encoders and the adapters of each modality',
+};
 
 /** Names that files of remote code carry instead. */
 const aliases: Readonly<Record<string, string>> = { Emu3: 'emu3' };
@@ -236,7 +322,9 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   const type = outer.success ? (aliases[outer.data.model_type] ?? outer.data.model_type) : null;
   const family: Family | null = type !== null && Object.hasOwn(families, type) ? families[type as ModelType] : null;
   if (family === null || !outer.success) {
-    const found = type === null ? 'it names no model_type' : `model_type '${type}' is not supported`;
+    const missing = type !== null && Object.hasOwn(missingParts, type) ? missingParts[type] : null;
+    const reason = missing === null ? '' : `, because this part is not computed here: ${missing}`;
+    const found = type === null ? 'it names no model_type' : `model_type '${type}' is not supported${reason}`;
     throw new CheckpointError(`${found}; allowed: ${modelTypes.join(', ')}`, {
       where,
       next: 'Name a model of one of these families, converted to the Hugging Face layout.',
@@ -320,7 +408,8 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
     });
   }
   const partial = config.rope_parameters?.['partial_rotary_factor'] ?? config.partial_rotary_factor ?? 1;
-  if (partial !== 1) {
+  const traits = family.traits(config);
+  if (partial !== 1 && traits.partial_rotary_factor === undefined) {
     throw new CheckpointError(`partial_rotary_factor ${JSON.stringify(partial)} is not supported; allowed: 1`, {
       where,
     });
@@ -330,7 +419,10 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
     requireOneRotation(config.rope_scaling, config.rope_parameters, fallback, where);
   }
   // Newer files hold all rotation settings in one place.
-  const rope = ropeOf(config, 'full_attention') ?? config.rope_scaling ?? {};
+  const stated = ropeOf(config, 'full_attention') ?? config.rope_scaling ?? family.rope;
+  // As in transformers, the size beside the rotation takes precedence.
+  const { original_max_position_embeddings: original } = config;
+  const rope = isNone(original) ? stated : { ...stated, original_max_position_embeddings: original };
   const theta = typeof rope['rope_theta'] === 'number' ? rope['rope_theta'] : fallback;
   const contextSize = config.max_position_embeddings ?? family.context;
   const local = ropeOf(config, 'sliding_attention') ?? {};
@@ -340,7 +432,7 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
   }
   const scaling = readScaling(rope, contextSize, where, family.axes !== null);
   return {
-    contextSize,
+    contextSize: supportedContext(rope, scaling, contextSize),
     config: {
       vocab_size: config.vocab_size,
       hidden_size,
@@ -353,7 +445,7 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
       ...(scaling === null ? {} : { rope_scaling: scaling }),
       rms_norm_eps: config.rms_norm_eps ?? family.eps,
       tie_word_embeddings: config.tie_word_embeddings ?? family.tied,
-      ...known({ ...family.traits(config), activation: gate === 'silu' ? undefined : gate }),
+      ...known({ ...traits, activation: gate === 'silu' ? undefined : gate }),
     },
   };
 }
@@ -406,15 +498,15 @@ function ropeOf({ rope_parameters: all }: HubConfig, kind: string): Readonly<Rec
   return typeof own === 'object' && own !== null ? (own as Readonly<Record<string, unknown>>) : (all ?? null);
 }
 
-function localTheta(config: HubConfig): number {
+function localTheta(config: HubConfig, usually: number): number {
   const theta = ropeOf(config, 'sliding_attention')?.['rope_theta'];
-  return typeof theta === 'number' ? theta : (config.rope_local_base_freq ?? 10_000);
+  return typeof theta === 'number' ? theta : usually;
 }
 
-/** Every sixth layer, or every `sliding_window_pattern`-th, attends to all columns. */
-function gemmaLayers({ num_hidden_layers, sliding_window_pattern: pattern }: HubConfig): string[] {
+/** Every `usually`-th layer, or every `sliding_window_pattern`-th, attends to all columns. */
+function everyOther({ num_hidden_layers, sliding_window_pattern: pattern }: HubConfig, usually: number): string[] {
   return Array.from({ length: num_hidden_layers }, (_, layer) =>
-    (layer + 1) % (pattern ?? 6) === 0 ? 'full_attention' : 'sliding_attention',
+    (layer + 1) % (pattern ?? usually) === 0 ? 'full_attention' : 'sliding_attention',
   );
 }
 

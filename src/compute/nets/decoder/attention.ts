@@ -66,16 +66,30 @@ export function rotaryOf(
   return (layer) => (hasSlidingWindow(config, layer) ? ofWindows : all);
 }
 
-/** Cosines and sines [columns, depth / 2], queries' scaled. */
+/**
+ * x [N, heads, T, D] with its first elements rotated, as many as the tables turn. The others are multiplied by `scale`,
+ * which the tables contain. Null: 1.
+ */
+function turned(x: Value, cos: Value, sin: Value, positions: Value, scale: number | null): Value {
+  const [width, depth] = [2 * cos.shape[1], x.shape[3]];
+  const first = rotary(slice(x, 3, 0, width), cos, sin, positions);
+  if (width === depth) return first;
+  const rest = slice(x, 3, width, depth);
+  return concat([first, scale === null ? rest : mul(rest, x.graph.scalar(scale))], 3);
+}
+
+/** Cosines and sines [columns, rotated width / 2], queries' scaled. */
 class ColumnAngles implements Rotary {
   readonly #cos: Value;
   readonly #sin: Value;
   readonly #scaledCos: Value;
   readonly #scaledSin: Value;
+  readonly #scale: number;
   readonly #graph: Graph;
 
   constructor(graph: Graph, settings: RotarySettings, columns: number, scale: number) {
     this.#graph = graph;
+    this.#scale = scale;
     const half = settings.head_dim / 2;
     const { frequencies, magnitude } = rotationOf(settings);
     const table = (f: (angle: number) => number, factor: number): Value => {
@@ -91,11 +105,11 @@ class ColumnAngles implements Rotary {
   }
 
   keys(x: Value, first: number | Value): Value {
-    return rotary(x, this.#cos, this.#sin, this.#positions(x, first));
+    return turned(x, this.#cos, this.#sin, this.#positions(x, first), null);
   }
 
   queries(x: Value, first: number | Value): Value {
-    return rotary(x, this.#scaledCos, this.#scaledSin, this.#positions(x, first));
+    return turned(x, this.#scaledCos, this.#scaledSin, this.#positions(x, first), this.#scale);
   }
 
   #positions(x: Value, first: number | Value): Value {

@@ -10,7 +10,9 @@ import type { RotarySettings } from './rope.js';
 import { partOf, visionParameters, type TrainedParts, type VisionConfig } from '../vision/config.js';
 
 export type Activation = 'silu' | 'gelu_tanh';
-export type BlockNorms = 'before' | 'before_and_after';
+export type BlockNorms = 'before' | 'before_and_after' | 'after';
+/** What a norm of queries and keys normalizes: each head, or the whole output of the projection. */
+export type QkNorm = 'head' | 'projection';
 
 /**
  * The differences of a family from Llama. Code that reads or writes configs of families has a table over these names,
@@ -21,6 +23,8 @@ export type Trait =
   | 'attention_output_bias'
   | 'mlp_bias'
   | 'qk_norm'
+  | 'fused_projections'
+  | 'partial_rotary_factor'
   | 'sliding_window'
   | 'sliding_layers'
   | 'sliding_rope_theta'
@@ -30,15 +34,19 @@ export type Trait =
   | 'norm_scale'
   | 'block_norms';
 
-/** The names of a block's norms: before attention and before feed-forward, and after each if the model has those. */
+/** The names of a block's norms: before and after attention, and before and after feed-forward. Null: no norm. */
 export const blockNorms: Readonly<
-  Record<BlockNorms, Readonly<Record<'attention' | 'feedForward', readonly [before: string, after: string | null]>>>
+  Record<
+    BlockNorms,
+    Readonly<Record<'attention' | 'feedForward', readonly [before: string | null, after: string | null]>>
+  >
 > = {
   before: { attention: ['input_layernorm', null], feedForward: ['post_attention_layernorm', null] },
   before_and_after: {
     attention: ['input_layernorm', 'post_attention_layernorm'],
     feedForward: ['pre_feedforward_layernorm', 'post_feedforward_layernorm'],
   },
+  after: { attention: [null, 'post_attention_layernorm'], feedForward: [null, 'post_feedforward_layernorm'] },
 };
 
 export interface DecoderConfig extends RotarySettings {
@@ -55,8 +63,12 @@ export interface DecoderConfig extends RotarySettings {
   readonly attention_output_bias?: boolean;
   /** Whether the feed-forward projections have one. Absent: no. */
   readonly mlp_bias?: boolean;
-  /** Whether each head of queries and keys is normalized before it is rotated (Qwen3). Absent: no. */
-  readonly qk_norm?: boolean;
+  /** What is normalized before queries and keys are rotated: each head (Qwen3), or all heads together (OLMo 2). Absent: nothing. */
+  readonly qk_norm?: QkNorm;
+  /** Whether q, k and v are one layer, `qkv_proj`, and gate and up are one, `gate_up_proj` (Phi-3). Absent: no. */
+  readonly fused_projections?: boolean;
+  /** The share of a head's width that is rotated, its first part (Phi-4-mini). Absent: 1. */
+  readonly partial_rotary_factor?: number;
   /** How many columns a query sees in `sliding_layers`, its own included. Absent: all before it. */
   readonly sliding_window?: number;
   /** The layers with the window. Absent: all. */
@@ -71,7 +83,7 @@ export interface DecoderConfig extends RotarySettings {
   readonly embedding_scale?: number;
   /** The factor of RMSNorm: its weight, or 1 + its weight (Gemma 3). Absent: `weight`. */
   readonly norm_scale?: NormScale;
-  /** Which norms a block has: before attention and feed-forward, or before and after each (Gemma 3). Absent: `before`. */
+  /** The places of a block's norms: before attention and feed-forward, after each (OLMo 2), or both (Gemma 3). Absent: `before`. */
   readonly block_norms?: BlockNorms;
   readonly tie_word_embeddings: boolean;
   /** The adapter that is trained on top of frozen weights. Absent: all weights are trained. */
@@ -101,7 +113,12 @@ export function checkDecoderConfig(config: DecoderConfig): void {
       `num_attention_heads ${config.num_attention_heads} is not a multiple of num_key_value_heads ${config.num_key_value_heads}`,
     );
   }
-  if (config.head_dim % 2 !== 0) throw new GraphError(`head_dim ${config.head_dim} must be even for rotary positions`);
+  const { usual } = rotations(config);
+  if (usual.head_dim % 2 !== 0) {
+    const share = usual === config ? 'head_dim' : 'head_dim * partial_rotary_factor';
+    throw new GraphError(`${share} ${usual.head_dim} must be even for rotary positions`);
+  }
+  checkFactors(usual);
   const turned = config.mrope_section?.reduce((sum, count) => sum + count, 0);
   if (turned !== undefined && turned !== config.head_dim / 2) {
     throw new GraphError(
@@ -109,6 +126,14 @@ export function checkDecoderConfig(config: DecoderConfig): void {
     );
   }
   checkDeepStack(config);
+}
+
+/** Raises GraphError for factors of frequencies that are not one for each frequency. */
+function checkFactors({ head_dim, rope_scaling }: RotarySettings): void {
+  if (rope_scaling?.rope_type !== 'longrope' || rope_scaling.short_factor.length === head_dim / 2) return;
+  throw new GraphError(
+    `rope_parameters.short_factor has ${rope_scaling.short_factor.length} numbers; allowed: ${head_dim / 2}, half of the rotated width`,
+  );
 }
 
 /** Raises GraphError if the last block, whose output only answers read, would have to add images. */
@@ -133,8 +158,10 @@ export function hasSlidingWindow(
  * the same.
  */
 export function rotations(config: DecoderConfig): { readonly usual: RotarySettings; readonly sliding: RotarySettings } {
-  const { head_dim, sliding_rope_theta: theta } = config;
-  return { usual: config, sliding: theta === undefined ? config : { head_dim, rope_theta: theta } };
+  const { sliding_rope_theta: theta, partial_rotary_factor: share } = config;
+  const head_dim = share === undefined ? config.head_dim : Math.trunc(config.head_dim * share);
+  const usual = share === undefined ? config : { ...config, head_dim };
+  return { usual, sliding: theta === undefined ? usual : { head_dim, rope_theta: theta } };
 }
 
 /** The number of columns that a layer's queries attend to, out of `columns`. Null for all. */
@@ -158,11 +185,15 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
     const norm = (name: string | null): unknown =>
       name === null ? null : out.set(`${layer}.${name}.weight`, { shape: [width], kind: 'norm' });
     norm(norms.attention[0]);
-    for (const [name, size] of [
-      ['q_proj', queries],
-      ['k_proj', keys],
-      ['v_proj', keys],
-    ] as const) {
+    const projections =
+      config.fused_projections === true
+        ? ([['qkv_proj', queries + 2 * keys]] as const)
+        : ([
+            ['q_proj', queries],
+            ['k_proj', keys],
+            ['v_proj', keys],
+          ] as const);
+    for (const [name, size] of projections) {
       out.set(`${layer}.self_attn.${name}.weight`, { shape: [size, width], kind: 'weight' });
       if (config.attention_bias) out.set(`${layer}.self_attn.${name}.bias`, { shape: [size], kind: 'bias' });
     }
@@ -170,17 +201,24 @@ export function decoderParameters(config: DecoderConfig): Map<string, { readonly
     if (config.attention_output_bias === true) {
       out.set(`${layer}.self_attn.o_proj.bias`, { shape: [width], kind: 'bias' });
     }
-    if (config.qk_norm === true) {
-      for (const name of ['q_norm', 'k_norm']) {
-        out.set(`${layer}.self_attn.${name}.weight`, { shape: [config.head_dim], kind: 'norm' });
+    if (config.qk_norm !== undefined) {
+      for (const [name, size] of [
+        ['q_norm', queries],
+        ['k_norm', keys],
+      ] as const) {
+        const shape = [config.qk_norm === 'head' ? config.head_dim : size];
+        out.set(`${layer}.self_attn.${name}.weight`, { shape, kind: 'norm' });
       }
     }
     [norms.attention[1], ...norms.feedForward].forEach(norm);
-    for (const [name, shape, kind] of [
-      ['gate_proj', [inner, width], 'weight'],
-      ['up_proj', [inner, width], 'weight'],
-      ['down_proj', [width, inner], 'residual'],
-    ] as const) {
+    const gates =
+      config.fused_projections === true
+        ? ([['gate_up_proj', [2 * inner, width], 'weight']] as const)
+        : ([
+            ['gate_proj', [inner, width], 'weight'],
+            ['up_proj', [inner, width], 'weight'],
+          ] as const);
+    for (const [name, shape, kind] of [...gates, ['down_proj', [width, inner], 'residual'] as const]) {
       out.set(`${layer}.mlp.${name}.weight`, { shape, kind });
       if (config.mlp_bias === true) out.set(`${layer}.mlp.${name}.bias`, { shape: [shape[0]], kind: 'bias' });
     }

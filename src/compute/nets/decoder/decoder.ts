@@ -64,37 +64,64 @@ function block(config: DecoderConfig, index: number, x: Value, attend: Attend, k
   const { adapter } = config;
   return x.graph.scope(`layers.${index}`, () => {
     const norms = blockNorms[config.block_norms ?? 'before'];
-    const after = (rows: Value, name: string | null): Value =>
+    const normed = (rows: Value, name: string | null): Value =>
       name === null ? rows : norm(config, rows, `${layer}.${name}`);
-    const mixed = attend(layer, index, norm(config, x, `${layer}.${norms.attention[0]}`));
+    const mixed = attend(layer, index, normed(x, norms.attention[0]));
     const kept = keep(x);
     const out = linear(mixed, `${layer}.self_attn.o_proj`, config.hidden_size, config.attention_output_bias, adapter);
-    const attended = add(kept, after(out, norms.attention[1]));
-    const normalized = norm(config, attended, `${layer}.${norms.feedForward[0]}`);
-    const gate = linear(normalized, `${layer}.mlp.gate_proj`, config.intermediate_size, config.mlp_bias, adapter);
-    const up = linear(normalized, `${layer}.mlp.up_proj`, config.intermediate_size, config.mlp_bias, adapter);
+    const attended = add(kept, normed(out, norms.attention[1]));
+    const [gate, up] = gateAndUp(config, layer, normed(attended, norms.feedForward[0]));
     const inner = gates[config.activation ?? 'silu'](gate, up);
     const down = linear(inner, `${layer}.mlp.down_proj`, config.hidden_size, config.mlp_bias, adapter);
-    return add(attended, after(down, norms.feedForward[1]));
+    return add(attended, normed(down, norms.feedForward[1]));
   });
 }
 
-/** The norm of each head, if the model has one, by the projection that it follows. */
+/** The gate and the rows that it multiplies. */
+function gateAndUp(config: DecoderConfig, layer: string, rows: Value): readonly [Value, Value] {
+  const { intermediate_size: inner, mlp_bias, adapter } = config;
+  const of = (name: string, width = inner): Value => linear(rows, `${layer}.mlp.${name}`, width, mlp_bias, adapter);
+  if (config.fused_projections !== true) return [of('gate_proj'), of('up_proj')];
+  const both = of('gate_up_proj', 2 * inner);
+  return [slice(both, 1, 0, inner), slice(both, 1, inner, 2 * inner)];
+}
+
+/** The norm of queries and keys, if the model has one, by the projection that it follows. */
 const headNorms = { q_proj: 'q_norm', k_proj: 'k_norm', v_proj: null } as const;
 
 function project(config: DecoderConfig, layer: string, rows: Value, which: keyof typeof headNorms): Value {
   const heads = which === 'q_proj' ? config.num_attention_heads : config.num_key_value_heads;
-  const projected = linear(
-    rows,
-    `${layer}.self_attn.${which}`,
-    heads * config.head_dim,
-    config.attention_bias,
-    config.adapter,
-  );
+  const { attention_bias: bias, adapter } = config;
+  const projected =
+    config.fused_projections === true
+      ? fusedProjections(config, layer, rows)[which]
+      : linear(rows, `${layer}.self_attn.${which}`, heads * config.head_dim, bias, adapter);
   const headNorm = headNorms[which];
-  if (config.qk_norm !== true || headNorm === null) return projected;
+  if (config.qk_norm === undefined || headNorm === null) return projected;
+  if (config.qk_norm === 'projection') return norm(config, projected, `${layer}.self_attn.${headNorm}`);
   const perHead = reshape(projected, [rows.shape[0] * heads, config.head_dim]);
   return reshape(norm(config, perHead, `${layer}.self_attn.${headNorm}`), projected.shape);
+}
+
+type Projections = Readonly<Record<keyof typeof headNorms, Value>>;
+
+/** The parts of `qkv_proj` by the rows that it projected. A layer asks for each part, and projects its rows once. */
+const fused = new WeakMap<Value, Projections>();
+
+function fusedProjections(config: DecoderConfig, layer: string, rows: Value): Projections {
+  const found = fused.get(rows);
+  if (found !== undefined) return found;
+  const queries = config.num_attention_heads * config.head_dim;
+  const keys = config.num_key_value_heads * config.head_dim;
+  const end = queries + 2 * keys;
+  const all = linear(rows, `${layer}.self_attn.qkv_proj`, end, config.attention_bias, config.adapter);
+  const parts = {
+    q_proj: slice(all, 1, 0, queries),
+    k_proj: slice(all, 1, queries, queries + keys),
+    v_proj: slice(all, 1, queries + keys, end),
+  };
+  fused.set(rows, parts);
+  return parts;
 }
 
 function embed(graph: Graph, config: DecoderConfig, ids: Value): Value {
@@ -284,7 +311,7 @@ export function prefill(config: DecoderConfig, shape: PromptShape, inputs: Promp
     );
   }
   const [before] = blockNorms[config.block_norms ?? 'before'].attention;
-  cache(last, norm(config, rows, `model.layers.${last}.${before}`));
+  cache(last, before === null ? rows : norm(config, rows, `model.layers.${last}.${before}`));
   return caches;
 }
 

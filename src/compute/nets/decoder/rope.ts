@@ -30,6 +30,14 @@ export type RopeScaling =
       /** The factor of cosines and sines. */
       readonly attention_factor: number;
       readonly original_max_position_embeddings: number;
+    }
+  /** Each frequency has its own factor (Ding et al., "LongRoPE", 2024). Up to the original context, which is the largest supported length. */
+  | {
+      readonly rope_type: 'longrope';
+      readonly short_factor: readonly number[];
+      /** The factor of cosines and sines. */
+      readonly attention_factor: number;
+      readonly original_max_position_embeddings: number;
     };
 
 /** Frequencies [d / 2] in radians a column, and the factor of cosines and sines. */
@@ -40,7 +48,7 @@ export interface Rotation {
 
 /** The rotation settings of a decoder. */
 export interface RotarySettings {
-  /** Width of a head. */
+  /** Width of a head, or of its rotated part. */
   readonly head_dim: number;
   readonly rope_theta: number;
   /** Absent: none. */
@@ -60,6 +68,11 @@ export function rotationOf({ head_dim, rope_theta, rope_scaling }: RotarySetting
     case 'yarn':
       return {
         frequencies: yarn(plain, head_dim, rope_theta, rope_scaling),
+        magnitude: rope_scaling.attention_factor,
+      };
+    case 'longrope':
+      return {
+        frequencies: plain.map((frequency, i) => frequency / rope_scaling.short_factor[i]),
         magnitude: rope_scaling.attention_factor,
       };
   }
@@ -124,6 +137,13 @@ const scalings = {
     mscale_all_dim: z.number().nullish(),
     original_max_position_embeddings: size.nullish(),
   }),
+  longrope: z.object({
+    short_factor: z.array(factor),
+    long_factor: z.array(factor),
+    factor: factor.nullish(),
+    attention_factor: factor.nullish(),
+    original_max_position_embeddings: size,
+  }),
 };
 
 /** A rotation in the form of a `config.json`. */
@@ -170,6 +190,9 @@ export function readScaling(
     throw new CheckpointError(`rope_type ${JSON.stringify(type)} is not supported; allowed: ${allowed}`, { where });
   }
   const name = type as keyof typeof scalings;
+  if (name !== 'longrope' && !isNone(rope['short_factor'])) {
+    throw new CheckpointError(`rope_type '${name}' with short_factor is not supported; allowed: longrope`, { where });
+  }
   const parse = <T>(schema: z.ZodType<T>): T => {
     const parsed = schema.safeParse(rope);
     if (parsed.success) return parsed.data;
@@ -204,10 +227,39 @@ export function readScaling(
         original_max_position_embeddings: before,
       };
     }
+    case 'longrope': {
+      const {
+        short_factor,
+        attention_factor,
+        original_max_position_embeddings: before,
+        ...found
+      } = parse(scalings.longrope);
+      const grown = found.factor ?? contextSize / before;
+      return {
+        rope_type: name,
+        short_factor,
+        attention_factor: attention_factor ?? (grown <= 1 ? 1 : Math.sqrt(1 + Math.log(grown) / Math.log(before))),
+        original_max_position_embeddings: before,
+      };
+    }
   }
+}
+
+/**
+ * The largest number of tokens that is computed as transformers does, out of `contextSize`. LongRoPE has other factors
+ * for longer sequences, and Ministral 3 multiplies later queries (`llama_4_scaling_beta`).
+ */
+export function supportedContext(rope: RopeJson, scaling: RopeScaling | null, contextSize: number): number {
+  const { original_max_position_embeddings: original, llama_4_scaling_beta: beta } = rope;
+  const changes = scaling?.rope_type === 'longrope' || isNumber(beta as number | null | undefined);
+  return changes && typeof original === 'number' ? Math.min(original, contextSize) : contextSize;
 }
 
 /** Files write 0 or null for none. */
 function isNumber(value: number | null | undefined): value is number {
   return typeof value === 'number' && value !== 0;
+}
+
+function isNone(value: unknown): value is null | undefined {
+  return value === null || value === undefined;
 }

@@ -38,6 +38,11 @@ const names = [
   'qwen2_vl',
   'emu3_text',
   'gemma3',
+  'ministral3',
+  'olmo2',
+  'olmo3',
+  'phi3',
+  'phi4_mini',
 ] as const;
 
 describe.each(names)('a model that transformers saved: %s', (name) => {
@@ -251,6 +256,8 @@ describe('a model folder', () => {
   const unused = { use_sliding_window: false };
   const rope = (rope_type: string, more: object = {}) => ({ rope_type, rope_theta: 10_000, ...more });
 
+  const longRope = rope('longrope', { short_factor: [1], long_factor: [1] });
+
   it.each([
     [
       'quantized weights',
@@ -263,14 +270,23 @@ describe('a model folder', () => {
       'another architecture',
       'llama',
       { model_type: 'gpt2' },
-      /'gpt2' is not supported; allowed: llama, mistral, qwen2/,
+      /'gpt2' is not supported; allowed: llama, mistral, ministral, ministral3, /,
     ],
+    ['layers of linear attention', 'llama', { model_type: 'qwen3_5' }, /not computed here: .* of the gated delta rule/],
+    ['a family with parts of its own', 'llama', { model_type: 'gemma3n' }, /not computed here: .*AltUp/],
+    [
+      'factors of another rotation',
+      'qwen2_yarn',
+      { rope_parameters: rope('yarn', { factor: 4, short_factor: [1] }) },
+      /'yarn' with short_factor/,
+    ],
+    ['too few factors', 'phi4_mini', { rope_parameters: longRope }, /short_factor has 1 numbers; allowed: 8/],
     ['no model_type', 'llama', { model_type: undefined, vocab_size: undefined }, /names no model_type/],
     [
       'another rope type',
       'llama',
-      { rope_parameters: rope('longrope') },
-      /"longrope" is not supported; allowed: default, lin/,
+      { rope_parameters: rope('proportional') },
+      /"proportional" is not supported; allowed: default, lin/,
     ],
     ['half a scaling', 'llama', { rope_parameters: rope('llama3', { factor: 8 }) }, /rope_scaling\.low_freq_factor/],
     ['a rotation of parts of heads', 'llama', { partial_rotary_factor: 0.5 }, /partial_rotary_factor 0\.5/],
@@ -348,7 +364,7 @@ describe('a model folder', () => {
       tie_word_embeddings: true,
       attention_bias: false,
       attention_output_bias: false,
-      qk_norm: true,
+      qk_norm: 'head',
       sliding_window: 512,
       sliding_layers: [0, 1, 3, 4, 6],
       sliding_rope_theta: 1e4,
@@ -372,6 +388,13 @@ describe('a model folder', () => {
     const qwen = read({ model_type: 'qwen2', sliding_window: 16, use_sliding_window: true, max_window_layers: 2 });
     expect([qwen.sliding_window, qwen.sliding_layers]).toEqual([16, [2, 3]]);
     expect(read({ model_type: 'qwen2', sliding_window: 16, use_sliding_window: true }).sliding_window).toBeUndefined();
+  });
+
+  it('reads no more tokens than a family computes in one way', () => {
+    const contextOf = (name: (typeof names)[number], change = {}) => describeDecoder(changed(name, change)).contextSize;
+    expect([contextOf('ministral3'), contextOf('phi4_mini'), contextOf('phi3')]).toEqual([40, 40, 64]);
+    const without = rope('yarn', { factor: 4, original_max_position_embeddings: 16 });
+    expect(contextOf('ministral3', { rope_parameters: without })).toBe(64);
   });
 
   it("names every family that can be read, also by remote code's name", () => {

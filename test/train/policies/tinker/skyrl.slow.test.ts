@@ -49,7 +49,7 @@ function writeQwen3(folder: string): string {
   const family = { architectures: ['Qwen3ForCausalLM'], model_type: 'qwen3', hidden_act: 'silu', dtype: 'float32' };
   const json = { ...family, ...sizes, max_position_embeddings: 512 };
   writeFileSync(join(folder, 'config.json'), JSON.stringify(json));
-  const weights = initDecoder({ ...sizes, qk_norm: true }, { embedding_std: 0.8, initializer_range: 0.3 }, 1);
+  const weights = initDecoder({ ...sizes, qk_norm: 'head' }, { embedding_std: 0.8, initializer_range: 0.3 }, 1);
   writeFileSync(join(folder, 'model.safetensors'), encodeSafetensors(weights, { format: 'pt' }));
   const vocab = Object.fromEntries(Array.from({ length: VOCABULARY }, (_each, id) => [`w${id}`, id]));
   const model = { type: 'WordLevel', vocab, unk_token: 'w0' };
