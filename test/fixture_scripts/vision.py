@@ -1,7 +1,7 @@
 """Makes the fixtures of test/compute/nets/vision and test/models/images: small vision-language models of random weights as transformers saves
 them, what it computes with them, and pictures as its processors and Pillow resize and cut them.
 
-    python -m venv /tmp/torch && /tmp/torch/bin/pip install torch transformers peft pillow
+    python -m venv /tmp/torch && /tmp/torch/bin/pip install torch torchvision transformers peft pillow
     /tmp/torch/bin/python test/fixture_scripts/vision.py [model type ...]
 
 Without model types it makes all models, and the pictures.
@@ -9,6 +9,7 @@ Without model types it makes all models, and the pictures.
 
 import base64
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,8 +19,12 @@ import torch
 import transformers
 from peft import LoraConfig, get_peft_model
 from PIL import Image
-from transformers import AutoConfig, AutoModelForImageTextToText
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedTokenizerFast, Qwen3VLProcessor, Qwen3VLVideoProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize as smart_resize_clip
+from transformers.video_utils import VideoMetadata
 
 TESTS = Path(__file__).resolve().parents[2] / "test"
 ROOT = TESTS / "compute" / "nets" / "vision" / "fixtures"
@@ -71,18 +76,21 @@ MODELS = {
     ),
 }
 COLOURS = dict(image_mean=[0.5, 0.4, 0.3], image_std=[0.25, 0.3, 0.35])
+# The pixels of a frame of the clips whose texts are compared.
+FRAMES = dict(min_pixels=32 * 32 * 4, max_pixels=32 * 32 * 64)
 LIMITS = dict(min_pixels=8 * 8 * 2, max_pixels=8 * 8 * 12)
 # The pictures of the two prompts: kind, width and height before resizing, number of frames, seconds per frame.
 PROMPTS = [
     [("image", 21, 30, 1, 0.0), ("image", 9, 14, 1, 0.0)],
     [("video", 26, 14, 5, 0.65)],
 ]
-# Those of models whose videos are not read: one image, three images of odd sizes, words alone.
-IMAGES_ONLY = {
+# Those of models whose clips have the time of each step in words: one image, three images of odd sizes, words alone, a clip.
+TIMED = {
     "qwen3_vl": [
         [("image", 21, 30, 1, 0.0)],
         [("image", 9, 14, 1, 0.0), ("image", 11, 29, 1, 0.0), ("image", 16, 24, 1, 0.0)],
         [],
+        [("video", 26, 14, 5, 0.65)],
     ],
 }
 
@@ -109,7 +117,7 @@ def patches_of(frames: np.ndarray) -> tuple[np.ndarray, list[int]]:
     return x.reshape(-1, 3 * 2 * 16).astype(np.float32), grid
 
 
-def prompts(of: list[list[tuple]]) -> list[dict]:
+def prompts(of: list[list[tuple]], timed: bool = False) -> list[dict]:
     random = np.random.default_rng(7)
     processor = Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, **LIMITS, **COLOURS)
     made = []
@@ -120,6 +128,8 @@ def prompts(of: list[list[tuple]]) -> list[dict]:
             # With noise alone, a flipped or rotated picture would not be noticed.
             raw[:, : height // 2] //= 3
             size = smart_resize(height, width, 8, LIMITS["min_pixels"], LIMITS["max_pixels"])
+            if timed and kind == "video":
+                size = smart_resize_clip(count, height, width, 2, 8, count * LIMITS["min_pixels"], count * LIMITS["max_pixels"])
             frames = np.stack([resized_by_pillow(f, size[::-1]) for f in raw])
             pixels, grid = patches_of(frames if kind == "video" else np.repeat(frames, 2, 0))
             if kind == "image":
@@ -127,8 +137,15 @@ def prompts(of: list[list[tuple]]) -> list[dict]:
                 assert out["image_grid_thw"].tolist() == [grid]
                 assert np.abs(out["pixel_values"] - pixels).max() < 1e-5
             tokens = grid[0] * grid[1] * grid[2] // 4
-            ids += [START] + [IMAGE if kind == "image" else VIDEO] * tokens + [END] + [int(x) for x in random.integers(3, 55, 2)]
-            kinds += [0] + [1 if kind == "image" else 2] * tokens + [0] * 3
+            if timed and kind == "video":
+                ids, kinds = ids + [START], kinds + [0]
+                for _ in range(grid[0]):
+                    ids += [int(x) for x in random.integers(3, 55, 3)] + [START] + [VIDEO] * (tokens // grid[0]) + [END]
+                    kinds += [0] * 4 + [2] * (tokens // grid[0]) + [0]
+                ids, kinds = ids + [END] + [int(x) for x in random.integers(3, 55, 2)], kinds + [0] * 3
+            else:
+                ids += [START] + [IMAGE if kind == "image" else VIDEO] * tokens + [END] + [int(x) for x in random.integers(3, 55, 2)]
+                kinds += [0] + [1 if kind == "image" else 2] * tokens + [0] * 3
             given.append(
                 dict(
                     kind=kind,
@@ -203,12 +220,42 @@ def token_counts() -> dict:
     return dict(limits=limits, images=images)
 
 
+def clips() -> dict:
+    """Clips by size, frames of the file, its rate and the frames shown, with the text that Qwen3-VL's processor writes for them."""
+    random = np.random.default_rng(13)
+    names = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    words = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", additional_special_tokens=names)
+    processor = Qwen3VLProcessor(Qwen2VLImageProcessorPil(patch_size=16, merge_size=2), tokenizer, Qwen3VLVideoProcessor())
+    made = []
+    while len(made) < 200:
+        height, width = (int(side) for side in np.exp(random.uniform(np.log(8), np.log(700), 2)))
+        if max(height, width) > 200 * min(height, width):
+            continue
+        frames, rate, total = int(random.integers(2, 17)), float(random.choice([8, 10, 24, 25, 30, 60])), int(random.integers(17, 2000))
+        shown = sorted(int(x) for x in random.choice(total, frames, replace=False))
+        low, high = FRAMES["min_pixels"] * frames, FRAMES["max_pixels"] * frames
+        rows, columns = smart_resize_clip(frames, height, width, 2, 32, low, high)
+        steps = -(-frames // 2)
+        grid = torch.tensor([[steps, rows // 16, columns // 16]])
+        patches = processor.video_processor.get_num_of_video_patches(
+            frames, height, width, dict(size=dict(shortest_edge=low, longest_edge=high))
+        )
+        assert grid.prod() == patches
+        metadata = VideoMetadata(total_num_frames=total, fps=rate, frames_indices=list(shown))
+        replaced = processor.replace_video_token(dict(video_grid_thw=grid, video_metadata=[metadata]), 0)
+        text, _ = processor.get_text_with_replacements(["<|vision_start|><|video_pad|><|vision_end|>"], videos_replacements=[replaced])
+        short = re.sub(r"(<\|video_pad\|>)+", lambda run: f"{len(run[0]) // len(names[3])}", text[0])
+        made.append(dict(height=height, width=width, rate=rate, shown=shown, text=short))
+    return dict(limits=FRAMES, clips=made)
+
+
 def main() -> None:
     asked = sys.argv[1:] or list(MODELS)
     for seed, (kind, eyes) in enumerate(MODELS.items()):
         if kind not in asked:
             continue
-        given = prompts(IMAGES_ONLY.get(kind, PROMPTS))
+        given = prompts(TIMED.get(kind, PROMPTS), kind in TIMED)
         torch.manual_seed(seed)
         config = AutoConfig.for_model(
             kind,
@@ -239,7 +286,7 @@ def main() -> None:
                 model.model.rope_deltas = None
                 inputs = inputs_of(prompt, answer)
                 features = model.model(**inputs, **more).last_hidden_state
-                if answer is prompt["answers"][0] and kind in IMAGES_ONLY:
+                if answer is prompt["answers"][0] and kind in TIMED:
                     model.model.rope_deltas = None
                     outputs = model.model(**inputs, output_hidden_states=True).hidden_states
                     states.append([text64(x[0].detach().numpy()) for x in outputs[1:-1]])
@@ -257,7 +304,7 @@ def main() -> None:
         expected = dict(
             transformers=transformers.__version__, logits=logits, hidden=hidden, loss=loss.item(), gradients=gradients
         )
-        if kind in IMAGES_ONLY:
+        if kind in TIMED:
             Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, **LIMITS, **COLOURS).save_pretrained(folder)
             (folder / "prompts.json").write_text(json.dumps(dict(limits=LIMITS, colours=COLOURS, prompts=given)) + "\n")
             expected["states"] = states
@@ -265,6 +312,7 @@ def main() -> None:
         (folder / "expected.json").write_text(json.dumps(expected) + "\n")
     PICTURES.mkdir(parents=True, exist_ok=True)
     (PICTURES / "token_counts.json").write_text(json.dumps(token_counts()) + "\n")
+    (PICTURES / "clips.json").write_text(json.dumps(clips()) + "\n")
     if sys.argv[1:]:
         return
     (ROOT / "prompts.json").write_text(json.dumps(dict(limits=LIMITS, colours=COLOURS, prompts=prompts(PROMPTS))) + "\n")

@@ -99,9 +99,18 @@ function* clip(path: string, sampling: Sampling, where: string): Reading<Clip> {
   const [start] = timeline.times;
   return {
     frames: yield* decodeFrames(path, shown, where),
-    times: shown.map((frame) => timeline.times[frame] - start),
+    times: shown.map((frame) => exactTime(timeline.times[frame] - start, timeline.tick)),
     seconds: timeline.end - start,
   };
+}
+
+/** A time without the rounding of ffprobe, which prints six decimals: a whole number of ticks. */
+function exactTime(seconds: number, tick: number): number {
+  if (tick === 0) return seconds;
+  const perSecond = 1 / tick;
+  const whole = Math.round(perSecond);
+  // A division rounds once. Most files have a whole number of ticks in a second.
+  return Math.abs(perSecond - whole) < 1e-6 ? Math.round(seconds * whole) / whole : Math.round(seconds / tick) * tick;
 }
 
 /** The times of a video's frames, from its packets alone. */

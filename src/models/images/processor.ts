@@ -8,12 +8,12 @@ import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import pLimit from 'p-limit';
 import { z } from 'zod';
-import { CheckpointError, DataError } from '../../core/errors.js';
+import { CheckpointError, DataError, must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/png.js';
 import { resizeCubic } from '../../core/images/resize.js';
-import type { PatchSizes } from '../../compute/nets/vision/config.js';
+import type { ClipForm, PatchSizes } from '../../compute/nets/vision/config.js';
 import { readJson } from '../files.js';
-import type { ColorScale, VisionInput } from './vision_input.js';
+import { type ColorScale, qwenMarks, type VisionInput } from './vision_input.js';
 
 /** The smallest and the largest number of pixels of a resized image, or of each frame of a clip. */
 export interface PixelLimits {
@@ -52,8 +52,21 @@ const usual = {
   video: { min_pixels: 128 * 28 * 28, max_pixels: 28 * 28 * 768 },
 } as const;
 
+/** Frames of a clip. */
+export interface ClipFrames {
+  /** All of one size. */
+  readonly frames: readonly RgbImage[];
+  /** The time of each frame in seconds, from the first frame of the video. */
+  readonly times: readonly number[];
+  /** The duration of the video in seconds. */
+  readonly seconds: number;
+}
+
 export class ImageProcessor {
-  constructor(readonly settings: ProcessorSettings) {}
+  constructor(
+    readonly settings: ProcessorSettings,
+    private readonly clips: ClipForm = 'one input',
+  ) {}
 
   /** The number of tokens of an image of a size. */
   tokensOf({ width, height }: { readonly width: number; readonly height: number }): number {
@@ -71,11 +84,11 @@ export class ImageProcessor {
   }
 
   /**
-   * A clip of frames that are `secondsPerFrame` apart. The last is repeated to fill the model's patches. Raises
-   * DataError, naming `where`, for a clip without frames or with frames of several sizes, and the DataErrors of `image`.
+   * A clip. The last frame is repeated to fill the model's patches. Raises DataError, naming `where`, for a clip without
+   * frames or with frames of several sizes, and the DataErrors of `image`.
    */
-  async video(frames: readonly RgbImage[], secondsPerFrame: number, where: string): Promise<VisionInput> {
-    const { sizes, colours, video: limits } = this.settings;
+  async video({ frames, times, seconds }: ClipFrames, where: string): Promise<VisionInput[]> {
+    const { sizes, colours } = this.settings;
     const depth = sizes.temporal_patch_size;
     const [first, ...others] = frames;
     if (first === undefined) throw new DataError('the video has no frames', { where });
@@ -86,40 +99,102 @@ export class ImageProcessor {
         { where },
       );
     }
-    const whole = await resizedAll(frames, sideLengths(first, sizes, limits, where));
+    const whole = await resizedAll(frames, this.#frameSides(first, frames.length, where));
     const steps = Math.ceil(whole.length / depth);
     while (whole.length < steps * depth) whole.push(whole.at(-1) ?? first);
-    return {
-      kind: 'video',
-      frames: whole,
-      grid: gridOf(whole, steps, sizes),
-      secondsPerStep: depth * secondsPerFrame,
+    const kind = 'video';
+    const grid = gridOf(whole, steps, sizes);
+    if (this.clips === 'one input') {
+      return [{ kind, frames: whole, grid, secondsPerStep: depth * (seconds / frames.length), colours }];
+    }
+    const timeOf = (frame: number): number => times[Math.min(frame, times.length - 1)];
+    return Array.from({ length: steps }, (_, step) => ({
+      kind,
+      frames: whole.slice(step * depth, (step + 1) * depth),
+      grid: { ...grid, steps: 1 },
+      secondsPerStep: 0,
       colours,
-    };
+      words: {
+        placeholder: kind,
+        isFirst: step === 0,
+        before: `<${tenths((timeOf(step * depth) + timeOf((step + 1) * depth - 1)) / 2)} seconds>${qwenMarks.start}`,
+        after: qwenMarks.end,
+      },
+    }));
   }
 
   /** Frames of a clip as images of their own, each in the size of a frame. Raises the DataErrors of `image`. */
   async stills(frames: readonly RgbImage[], where: string): Promise<VisionInput[]> {
     const { sizes, colours, video: limits } = this.settings;
     const made: VisionInput[] = [];
-    for (const frame of frames) {
+    for (const [i, frame] of frames.entries()) {
       const whole = await resizedAll([frame], sideLengths(frame, sizes, limits, where));
-      made.push({ kind: 'image', frames: whole, grid: gridOf(whole, 1, sizes), secondsPerStep: 0, colours });
+      // The conversation has the marks around the first one's start and the last one's end.
+      const words = {
+        placeholder: 'video',
+        isFirst: i === 0,
+        before: i === 0 ? '' : qwenMarks.start,
+        after: i === frames.length - 1 ? '' : qwenMarks.end,
+      } as const;
+      made.push({ kind: 'image', frames: whole, grid: gridOf(whole, 1, sizes), secondsPerStep: 0, colours, words });
     }
     return made;
   }
+
+  /** Upper bounds of the number of tokens of an image, and of a clip of up to `frames` frames in one of two forms. */
+  get mostImageTokens(): number {
+    return this.#tokensIn(this.settings.image.max_pixels);
+  }
+
+  mostClipTokens(frames: number): number {
+    const { sizes, video } = this.settings;
+    const steps = Math.ceil(frames / sizes.temporal_patch_size);
+    const { one, words } = { 'one input': { one: 0, words: 0 }, 'timed steps': { one: 1, words: MOST_STEP_WORDS } }[
+      this.clips
+    ];
+    // The limits of timed steps are those of whole clips, whose number of frames may be rounded down by one.
+    return this.#tokensIn((steps + one) * video.max_pixels) + steps * words;
+  }
+
+  mostStillsTokens(frames: number): number {
+    return this.#tokensIn(frames * this.settings.video.max_pixels) + 2 * (frames - 1);
+  }
+
+  #tokensIn(pixels: number): number {
+    const { patch_size, spatial_merge_size } = this.settings.sizes;
+    return Math.ceil(pixels / (patch_size * spatial_merge_size) ** 2);
+  }
+
+  /** The resized width and height of a clip's frames. */
+  #frameSides(frame: RgbImage, frames: number, where: string): [width: number, height: number] {
+    const { sizes, video: limits } = this.settings;
+    if (this.clips === 'one input') return sideLengths(frame, sizes, limits, where);
+    requireRatio(frame, where);
+    const { width, height } = clipFrameSize(frame, frames, sizes, limits);
+    return [width, height];
+  }
 }
 
+/** An upper bound of the tokens around a timed step: its marks, and the time, whose tokens have a byte or more. */
+const MOST_STEP_WORDS = 2 + '<100000.0 seconds>'.length;
+
+/** A number with one decimal as Python writes it, which rounds halves to even digits. */
+function tenths(value: number): string {
+  // Quarters are the only halves of a tenth that binary numbers can represent.
+  return (value % 1 === 0.25 ? value - 0.05 : value).toFixed(1);
+}
+
+/** Frames resized to one size. A frame that is shown several times is resized once. */
 async function resizedAll(frames: readonly RgbImage[], side: [width: number, height: number]): Promise<RgbImage[]> {
-  const made: RgbImage[] = [];
-  for (const frame of frames) {
+  const made = new Map<RgbImage, RgbImage>();
+  for (const frame of new Set(frames)) {
     const resized = await turns(async () => {
       await setImmediate();
       return resizeCubic(frame, ...side);
     });
-    made.push(resized);
+    made.set(frame, resized);
   }
-  return made;
+  return frames.map((frame) => must(made.get(frame), 'a resized frame'));
 }
 
 function gridOf(
@@ -130,6 +205,14 @@ function gridOf(
   return { steps, rows: height / patch_size, columns: width / patch_size };
 }
 
+function requireRatio({ width, height }: Pick<RgbImage, 'width' | 'height'>, where: string): void {
+  if (Math.max(width, height) <= MAX_RATIO * Math.min(width, height)) return;
+  throw new DataError(
+    `found an image of ${width}x${height} pixels; allowed: sides with a ratio of at most ${MAX_RATIO}`,
+    { where },
+  );
+}
+
 /** The resized width and height of an image. */
 function sideLengths(
   { width, height }: RgbImage,
@@ -138,15 +221,7 @@ function sideLengths(
   where: string,
 ): [width: number, height: number] {
   const factor = sizes.patch_size * sizes.spatial_merge_size;
-  const long = Math.max(width, height) / Math.min(width, height);
-  if (long > MAX_RATIO) {
-    throw new DataError(
-      `found an image of ${width}x${height} pixels; allowed: sides with a ratio of at most ${MAX_RATIO}`,
-      {
-        where,
-      },
-    );
-  }
+  requireRatio({ width, height }, where);
   const size = smartSize(height, width, factor, limits);
   return [size.width, size.height];
 }
@@ -170,6 +245,37 @@ export function smartSize(
   }
   if (pixels < min_pixels) {
     const by = Math.sqrt(min_pixels / (height * width));
+    const fill = (side: number): number => Math.ceil((side * by) / factor) * factor;
+    return { height: fill(height), width: fill(width) };
+  }
+  return rounded;
+}
+
+/**
+ * The size of the frames of a clip that becomes timed steps: the rule of `smartSize` over all pixels of the clip, whose
+ * limits are those of its frames together (`smart_resize` of transformers' Qwen3VLVideoProcessor).
+ */
+export function clipFrameSize(
+  frame: { readonly width: number; readonly height: number },
+  frames: number,
+  { patch_size, spatial_merge_size, temporal_patch_size: depth }: PatchSizes,
+  { min_pixels, max_pixels }: PixelLimits,
+): { readonly width: number; readonly height: number } {
+  const factor = patch_size * spatial_merge_size;
+  const short = Math.min(frame.width, frame.height);
+  const scale = short < factor ? factor / short : 1;
+  const [height, width] = [Math.trunc(frame.height * scale), Math.trunc(frame.width * scale)];
+  const rounded = { height: halfToEven(height / factor) * factor, width: halfToEven(width / factor) * factor };
+  // A clip shorter than a step is a step of equal frames.
+  const count = Math.max(frames, depth);
+  const pixels = halfToEven(count / depth) * depth * rounded.height * rounded.width;
+  if (pixels > count * max_pixels) {
+    const by = Math.sqrt((count * height * width) / (count * max_pixels));
+    const fit = (side: number): number => Math.max(factor, Math.floor(side / by / factor) * factor);
+    return { height: fit(height), width: fit(width) };
+  }
+  if (pixels < count * min_pixels) {
+    const by = Math.sqrt((count * min_pixels) / (count * height * width));
     const fill = (side: number): number => Math.ceil((side * by) / factor) * factor;
     return { height: fill(height), width: fill(width) };
   }
@@ -219,6 +325,7 @@ type ProcessorFile = z.output<typeof file>;
 export function openImageProcessor(
   folder: string,
   limits: { readonly image?: PixelLimits | null; readonly video?: PixelLimits | null } = {},
+  form: ClipForm = 'one input',
 ): ImageProcessor {
   const image = readSettings(folder, PROCESSOR_FILE, NESTED.image);
   if (image === null) {
@@ -228,9 +335,9 @@ export function openImageProcessor(
     });
   }
   const clips = readSettings(folder, VIDEO_PROCESSOR_FILE, NESTED.video);
-  // Qwen3-VL's limits are those of whole clips, and its frames are images here.
-  const hasImagesOnly = clips?.video_processor_type?.startsWith('Qwen3VL') === true;
-  const video = hasImagesOnly ? image : (clips ?? image);
+  // Qwen3-VL's limits are those of whole clips. Runs set those of frames.
+  const hasClipLimits = clips?.video_processor_type?.startsWith('Qwen3VL') === true;
+  const video = hasClipLimits ? { ...usualOfQwen3, ...clips } : (clips ?? image);
   const shared = { sizes: sizesOf(image), colours: colorsOf(image) };
   const ofVideo = { sizes: sizesOf(video), colours: colorsOf(video) };
   if (!isDeepStrictEqual(shared, ofVideo)) {
@@ -239,12 +346,13 @@ export function openImageProcessor(
       { where: folder, next: `Give both the same sizes and colors in ${PROCESSOR_FILE} and ${VIDEO_PROCESSOR_FILE}.` },
     );
   }
-  return new ImageProcessor({
-    ...shared,
-    image: limits.image ?? limitsOf(image, usual.image),
-    video: limits.video ?? limitsOf(video, hasImagesOnly ? usual.image : usual.video),
-  });
+  const ownVideo = hasClipLimits ? limitsOf(image, usual.image) : limitsOf(video, usual.video);
+  const settings = { ...shared, image: limits.image ?? limitsOf(image, usual.image), video: limits.video ?? ownVideo };
+  return new ImageProcessor(settings, form);
 }
+
+/** Settings that Qwen3-VL's video processor has unless its file has others. */
+const usualOfQwen3: ProcessorFile = { patch_size: 16, image_mean: [0.5, 0.5, 0.5], image_std: [0.5, 0.5, 0.5] };
 
 function sizesOf({ patch_size, temporal_patch_size, merge_size }: ProcessorFile): PatchSizes {
   return {

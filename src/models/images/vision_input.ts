@@ -1,7 +1,7 @@
 /** Images and clips in the form that the vision encoders of Qwen2-VL to Qwen3-VL read. */
-import { DataError } from '../../core/errors.js';
+import { DataError, must } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/png.js';
-import type { MarkedImageTokens, PatchSizes, ImageTokens } from '../../compute/nets/vision/config.js';
+import type { PatchSizes, ImageTokens } from '../../compute/nets/vision/config.js';
 import { type PatchGrid, type PlacedImage, patchPosition, patchWidth } from '../../compute/nets/vision/layout.js';
 
 /** The values of bytes 0 to 255 of a channel: (byte / 255 - mean) / std. */
@@ -21,7 +21,38 @@ export interface VisionInput extends PlacedImage {
    */
   readonly frames: readonly RgbImage[];
   readonly colours: ColorScale;
+  /** The words around it. Absent for the only input of a placeholder, without words. */
+  readonly words?: InputWords;
 }
+
+/**
+ * The words around an input in the text that replaces a placeholder of a conversation. One placeholder may become
+ * several inputs, such as the steps of a clip.
+ */
+export interface InputWords {
+  /** The kind of the placeholder. */
+  readonly placeholder: VisionInput['kind'];
+  /** Whether it is the first input of its placeholder. */
+  readonly isFirst: boolean;
+  readonly before: string;
+  readonly after: string;
+}
+
+/** The tokens in place of an image and of a clip, as a chat template writes them, and the marks around them. */
+export interface ImageMarks {
+  readonly start: string;
+  readonly end: string;
+  readonly image: string;
+  readonly video: string;
+}
+
+/** The marks in the vocabularies of Qwen2-VL to Qwen3-VL. */
+export const qwenMarks: ImageMarks = {
+  start: '<|vision_start|>',
+  end: '<|vision_end|>',
+  image: '<|image_pad|>',
+  video: '<|video_pad|>',
+};
 
 /** The images and frames of a prompt, without frames that only repeat the last one to complete a temporal step. */
 export function framesOf(inputs: readonly VisionInput[]): RgbImage[] {
@@ -76,42 +107,64 @@ export function writePatches(
 }
 
 /**
- * Replaces a clip's placeholder in `ids` by placeholders for the given number of images, each between its own marks, as
- * a chat template would for that many images. Raises DataError, naming `where`, if the clip's placeholder is not
- * between marks.
+ * A prompt's text with one placeholder for each input, and the words around it. `text` has one for each image or clip, in
+ * the order of `inputs`. Raises DataError, naming `where`, if text and inputs do not match, or if the placeholder
+ * of a clip that becomes images is not between marks.
  */
-export function withStills(
-  ids: readonly number[],
-  stills: number,
-  {
-    image_token_id: image,
-    video_token_id: video,
-    vision_start_token_id: start,
-    vision_end_token_id: end,
-  }: MarkedImageTokens,
-  where: string,
-): number[] {
-  const out: number[] = [];
-  for (let i = 0; i < ids.length; i++) {
-    if (ids[i] !== video) {
-      out.push(ids[i]);
-      continue;
-    }
-    if (ids[i - 1] !== start || ids[i + 1] !== end) {
+export function withInputWords(text: string, inputs: readonly VisionInput[], marks: ImageMarks, where: string): string {
+  const groups = groupsOf(inputs);
+  const places = placeholdersIn(text, marks);
+  requireSame(
+    places.map(({ kind }) => kind),
+    groups.map(([first]) => first.words?.placeholder ?? first.kind),
+    where,
+  );
+  let [out, from] = ['', 0];
+  places.forEach(({ kind, at }, i) => {
+    const group = groups[i];
+    const end = at + marks[kind].length;
+    out += text.slice(from, at);
+    const isMarked = text.slice(0, at).endsWith(marks.start) && text.startsWith(marks.end, end);
+    // Frames as images share the marks of their clip.
+    if (group.length > 1 && group[0].kind !== kind && !isMarked) {
       throw new DataError('the placeholder of the video is not between the marks of an image', {
         where,
         next: "Use a chat template that writes them, or set data.frames.as to 'video'.",
       });
     }
-    out.pop();
-    for (let n = 0; n < stills; n++) out.push(start, image, end);
-    i += 1;
+    for (const { words, kind: own } of group) out += `${words?.before ?? ''}${marks[own]}${words?.after ?? ''}`;
+    from = end;
+  });
+  return out + text.slice(from);
+}
+
+/** The inputs of each placeholder. */
+function groupsOf(inputs: readonly VisionInput[]): [VisionInput, ...VisionInput[]][] {
+  const groups: [VisionInput, ...VisionInput[]][] = [];
+  for (const input of inputs) {
+    if (input.words?.isFirst === false) must(groups.at(-1), 'the first input of a placeholder').push(input);
+    else groups.push([input]);
   }
-  return out;
+  return groups;
+}
+
+/** The placeholders of a text, in order. */
+function placeholdersIn(
+  text: string,
+  marks: ImageMarks,
+): { readonly kind: VisionInput['kind']; readonly at: number }[] {
+  const kinds = ['image', 'video'] as const;
+  return kinds
+    .flatMap((kind) => {
+      const pieces = text.split(marks[kind]).slice(0, -1);
+      let at = -marks[kind].length;
+      return pieces.map((piece) => ({ kind, at: (at += marks[kind].length + piece.length) }));
+    })
+    .sort((one, other) => one.at - other.at);
 }
 
 /**
- * Writes as many placeholders for each image as it has tokens. `ids` hold one for each, in the order of `pictures`.
+ * Writes as many placeholders for each input as it has tokens. `ids` hold one for each, in the order of `images`.
  * Raises DataError, naming `where`, if ids and images do not match.
  */
 export function withImages(
@@ -123,18 +176,28 @@ export function withImages(
 ): number[] {
   const kindOf = (id: number): VisionInput['kind'] | null =>
     id === tokens.image_token_id ? 'image' : id === tokens.video_token_id ? 'video' : null;
-  const asked = ids.map(kindOf).filter((kind) => kind !== null);
-  const given = images.map(({ kind }) => kind);
-  if (asked.join() !== given.join()) {
-    throw new DataError(`the prompt has placeholders for ${counted(asked)}, but ${counted(given)} are given`, {
-      where,
-      next: 'Give a conversation as many images and videos as its words have placeholders, in their order.',
-    });
-  }
+  const kinds = images.map(({ kind }) => kind);
+  requireSame(
+    ids.map(kindOf).filter((kind) => kind !== null),
+    kinds,
+    where,
+  );
   let next = 0;
   return ids.flatMap((id) =>
     kindOf(id) === null ? [id] : Array<number>(tokensOf(images[next++].grid, sizes)).fill(id),
   );
+}
+
+function requireSame(
+  wanted: readonly VisionInput['kind'][],
+  given: readonly VisionInput['kind'][],
+  where: string,
+): void {
+  if (wanted.join() === given.join()) return;
+  throw new DataError(`the prompt has placeholders for ${counted(wanted)}, but ${counted(given)} are given`, {
+    where,
+    next: 'Give a conversation as many images and videos as its words have placeholders, in their order.',
+  });
 }
 
 function counted(kinds: readonly VisionInput['kind'][]): string {

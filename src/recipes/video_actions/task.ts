@@ -19,7 +19,7 @@ import {
   WordsTask,
   type QuestionSource,
   type Question,
-  type PromptWithImages,
+  type ShownImages,
   type QuestionImages,
 } from '../shared/words/task.js';
 import type { VideoActionsSettings } from './settings.js';
@@ -28,9 +28,7 @@ import { availableParallelism } from 'node:os';
 import { LRUCache } from 'lru-cache';
 import { encodePng, shrinkImage, type RgbImage } from '../../core/images/image.js';
 import { readFitted } from '../../data/image_files.js';
-import { framesOf, KEPT_BYTES, type VisionInput, withImages, withStills } from '../../models/images/vision_input.js';
-import type { MarkedImageTokens } from '../../compute/nets/vision/config.js';
-import type { ImageProcessor } from '../../models/images/processor.js';
+import { framesOf, KEPT_BYTES, type VisionInput } from '../../models/images/vision_input.js';
 
 /** The task and the policy's image inputs. */
 export interface VideoTask {
@@ -82,14 +80,13 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const { min, max, interval, as } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };
-  const { processor, tokens, readsClips } = seeing;
-  if (as === 'video' && !readsClips) {
-    throw new ConfigError("data.frames.as is 'video', but this model reads only the frames of a clip, as images", {
+  if (as === 'video' && seeing.clips === 'timed steps' && settings.rollout.engine !== null) {
+    throw new ConfigError("data.frames.as is 'video', but vLLM writes other marks around this model's clips", {
       where: 'data.frames.as',
-      next: "Set data.frames.as to 'images'.",
+      next: "Set data.frames.as to 'images', or rollout.engine to null.",
     });
   }
-  const imageInputs = new VideoReader(processor, tokens, usual, as);
+  const imageInputs = new VideoReader(seeing, usual, as);
   const task = await WordsTask.open(settings, { words, data: datasets, imageInputs });
   return { task, seeing };
 }
@@ -169,8 +166,7 @@ export class VideoReader implements QuestionImages {
   readonly #failures: unknown[] = [];
 
   constructor(
-    private readonly processor: ImageProcessor,
-    private readonly tokens: MarkedImageTokens,
+    readonly inputs: Pick<VisionInputs, 'processor' | 'tokens' | 'marks'>,
     private readonly usual: UsualSampling,
     /** The form in which the policy sees the frames of a clip. */
     private readonly as: ShownAs,
@@ -178,29 +174,19 @@ export class VideoReader implements QuestionImages {
 
   maxSideTokens({ questions }: VideoSource, index: number): number {
     const { images, meta } = questions.read(index);
-    const { sizes, image, video } = this.processor.settings;
-    const perToken = (sizes.patch_size * sizes.spatial_merge_size) ** 2;
+    const { processor } = this.inputs;
     const most = meta.maxFrames ?? Math.max(meta.minFrames ?? 0, this.usual.maxFrames);
     const counts = [...(meta.segments ?? [most])];
     // The last segment may contain frames beyond the counted ones.
     counts[counts.length - 1] += counts.length;
     const frames = counts.reduce((sum, count) => sum + Math.min(most, count), 0);
-    const steps = Math.ceil(frames / { video: sizes.temporal_patch_size, images: 1 }[this.as]);
-    // The text already contains the marks of one image for the clip.
-    const marks = { video: 0, images: 2 * (frames - 1) }[this.as];
-    return Math.ceil((steps * video.max_pixels + images.length * image.max_pixels) / perToken) + marks;
+    const clip = { video: processor.mostClipTokens(frames), images: processor.mostStillsTokens(frames) }[this.as];
+    return clip + images.length * processor.mostImageTokens;
   }
 
-  async show(source: VideoSource, index: number, ids: readonly number[]): Promise<PromptWithImages> {
-    const place = source.place(index);
+  async show(source: VideoSource, index: number): Promise<ShownImages> {
     const images = await this.#images(source, index);
-    const stills = images.length - ids.filter((id) => id === this.tokens.image_token_id).length;
-    const placed = { video: () => ids, images: () => withStills(ids, stills, this.tokens, place) }[this.as]();
-    return {
-      ids: withImages(placed, images, this.tokens, this.processor.settings.sizes, place),
-      images,
-      png: () => filmstrip(framesOf(images)),
-    };
+    return { images, png: () => filmstrip(framesOf(images)) };
   }
 
   #images(source: VideoSource, index: number): Promise<readonly VisionInput[]> {
@@ -233,16 +219,17 @@ export class VideoReader implements QuestionImages {
 
   /** The images of a question, in the order of their placeholders in the conversation. */
   async #open(question: VideoQuestion, where: string): Promise<readonly VisionInput[]> {
+    const { processor } = this.inputs;
     const files = question.images.values();
     const images: VisionInput[] = [];
     for (const { type } of question.turns.flatMap(({ parts }) => parts)) {
       if (type === 'video') {
-        const { frames, seconds } = await clipOf(question, this.usual, where);
-        if (this.as === 'images') images.push(...(await this.processor.stills(frames, where)));
-        else images.push(await this.processor.video(frames, seconds / frames.length, where));
+        const clip = await clipOf(question, this.usual, where);
+        const shown = { video: () => processor.video(clip, where), images: () => processor.stills(clip.frames, where) };
+        images.push(...(await shown[this.as]()));
       } else if (type === 'image') {
         const { image } = await readFitted(String(files.next().value), where, null);
-        images.push(this.processor.image(image, where));
+        images.push(processor.image(image, where));
       }
     }
     return images;

@@ -1,16 +1,18 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { withImages, withStills } from '../../../src/models/images/vision_input.js';
+import { qwenMarks, tokensOf, withImages, withInputWords } from '../../../src/models/images/vision_input.js';
 import {
   openImageProcessor,
-  type ImageProcessor,
+  ImageProcessor,
+  type PixelLimits,
   plainProcessor,
   processorFilesOf,
   PROCESSOR_FILE,
   smartSize,
   VIDEO_PROCESSOR_FILE,
 } from '../../../src/models/images/processor.js';
+import { evenClip } from '../../support/even_clip.js';
 import { testFolders } from '../../support/folder.js';
 
 interface Smart {
@@ -50,7 +52,9 @@ it('makes as many tokens of 200 images as the processor of transformers, with th
     readFileSync(new URL('./fixtures/token_counts.json', import.meta.url), 'utf8'),
   ) as { readonly limits: object; readonly images: readonly (readonly [number, number, number])[] };
   const path = folder();
-  const json = { image_processor_type: 'Qwen2VLImageProcessorFast', size, patch_size: 16 };
+  const half = [0.5, 0.5, 0.5];
+  const colors = { image_mean: half, image_std: half };
+  const json = { image_processor_type: 'Qwen2VLImageProcessorFast', size, patch_size: 16, ...colors };
   writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
   // Those of clips are for the frames of a whole clip together.
   const clips = { video_processor_type: 'Qwen3VLVideoProcessor', size: { longest_edge: 9, shortest_edge: 5 } };
@@ -61,11 +65,41 @@ it('makes as many tokens of 200 images as the processor of transformers, with th
   expect(opened.settings.video).toEqual({ min_pixels: 65536, max_pixels: 16777216 });
 });
 
+it('makes the frames, times and tokens of 200 clips that the processor of Qwen3-VL makes', async () => {
+  const { limits: ofFrames, clips } = JSON.parse(
+    readFileSync(new URL('./fixtures/clips.json', import.meta.url), 'utf8'),
+  ) as {
+    readonly limits: PixelLimits;
+    readonly clips: readonly {
+      readonly height: number;
+      readonly width: number;
+      readonly rate: number;
+      readonly shown: readonly number[];
+      readonly text: string;
+    }[];
+  };
+  const { settings } = plainProcessor({ ...sizes, patch_size: 16 }, ofFrames);
+  const timing = new ImageProcessor(settings, 'timed steps');
+  expect(clips).toHaveLength(200);
+  for (const { height, width, rate, shown, text } of clips) {
+    const frame = grey(width, height);
+    const clip = { frames: shown.map(() => frame), times: shown.map((place) => place / rate), seconds: 0 };
+    const inputs = await timing.video(clip, 'here');
+    const words = withInputWords('<|vision_start|><|video_pad|><|vision_end|>', inputs, qwenMarks, 'here');
+    let next = 0;
+    expect(words.replaceAll('<|video_pad|>', () => String(tokensOf(inputs[next++].grid, settings.sizes)))).toBe(text);
+    expect(timing.mostClipTokens(shown.length)).toBeGreaterThanOrEqual(
+      inputs.reduce((sum, { grid }) => sum + tokensOf(grid, settings.sizes), 0),
+    );
+  }
+});
+
 describe('a processor', () => {
   const processor = plainProcessor(sizes, limits);
 
   it('repeats the last frame of a clip that ends within a patch', async () => {
-    const clip = await processor.video([grey(16, 8, 1), grey(16, 8, 2), grey(16, 8, 3)], 0.5, 'here');
+    const frames = [grey(16, 8, 1), grey(16, 8, 2), grey(16, 8, 3)];
+    const [clip] = await processor.video(evenClip(frames, 0.5), 'here');
     expect(clip.grid).toEqual({ steps: 2, rows: 2, columns: 4 });
     expect(clip.frames.map(({ data }) => data[0])).toEqual([1, 2, 3, 3]);
     expect(clip.secondsPerStep).toBe(1);
@@ -82,8 +116,12 @@ describe('a processor', () => {
   });
 
   it.each([
-    ['without frames', () => processor.video([], 1, 'clip.mp4'), 'no frames'],
-    ['of frames of two sizes', () => processor.video([grey(8, 8), grey(8, 16)], 1, 'clip.mp4'), '8x8 and of 8x16'],
+    ['without frames', () => processor.video(evenClip([], 1), 'clip.mp4'), 'no frames'],
+    [
+      'of frames of two sizes',
+      () => processor.video(evenClip([grey(8, 8), grey(8, 16)], 1), 'clip.mp4'),
+      '8x8 and of 8x16',
+    ],
     ['that is a thread', async () => processor.image(grey(201, 1), 'clip.mp4'), 'ratio of at most 200'],
   ])('refuses a picture %s', async (_, make, message) => {
     await expect(make()).rejects.toThrow(
@@ -96,7 +134,7 @@ describe('a processor', () => {
   });
 
   it('lets others work between any two frames, whichever clips they are of', async () => {
-    const clips = [1, 2].map(() => processor.video([grey(16, 8), grey(16, 8), grey(16, 8)], 1, 'here'));
+    const clips = [1, 2].map(() => processor.video(evenClip([grey(16, 8), grey(16, 8), grey(16, 8)], 1), 'here'));
     let turns = 0;
     const turn = (): void => {
       turns += 1;
@@ -196,20 +234,28 @@ describe('placeholders', async () => {
   const tokens = { image_token_id: 7, video_token_id: 8 };
   const processor = plainProcessor(sizes, limits);
   const image = processor.image(grey(16, 8), 'here');
-  const clip = await processor.video([grey(8, 8), grey(8, 8), grey(8, 8), grey(8, 8)], 1, 'here');
+  const [clip] = await processor.video(evenClip([grey(8, 8), grey(8, 8), grey(8, 8), grey(8, 8)], 1), 'here');
 
   it('stand for each token of their images', () => {
     expect(withImages([1, 7, 2, 8, 3], [image, clip], tokens, sizes, 'here')).toEqual([1, 7, 7, 2, 8, 8, 3]);
     expect(withImages([1, 2], [], tokens, sizes, 'here')).toEqual([1, 2]);
   });
 
-  it('of a clip become those of its frames, each between marks of its own', () => {
-    const marked = { ...tokens, vision_start_token_id: 5, vision_end_token_id: 6 };
-    expect(withStills([1, 5, 8, 6, 2, 5, 7, 6], 2, marked, 'here')).toEqual([1, 5, 7, 6, 5, 7, 6, 2, 5, 7, 6]);
-    expect(() => withStills([1, 5, 8, 2], 2, marked, 'row 3')).toThrow(
-      expect.objectContaining({ where: 'row 3', message: expect.stringContaining('between the marks') as string }),
+  it('of a clip become those of its frames, each between marks of its own', async () => {
+    const stills = await processor.stills([grey(8, 8), grey(8, 8)], 'here');
+    const marked = 'see <|vision_start|><|video_pad|><|vision_end|> now';
+    const frame = '<|vision_start|><|image_pad|><|vision_end|>';
+    expect(withInputWords(marked, stills, qwenMarks, 'here')).toBe(`see ${frame}${frame} now`);
+    const shown = withInputWords(`${marked}<|image_pad|>`, [...stills, image], qwenMarks, 'here');
+    expect(shown).toBe(`see ${frame}${frame} now<|image_pad|>`);
+    for (const text of ['<|vision_start|><|video_pad|>', '<|video_pad|><|vision_end|>']) {
+      expect(() => withInputWords(text, stills, qwenMarks, 'row 3')).toThrow(
+        expect.objectContaining({ where: 'row 3', message: expect.stringContaining('between the marks') as string }),
+      );
+    }
+    expect(() => withInputWords('<|image_pad|>', stills, qwenMarks, 'row 3')).toThrow(
+      'the prompt has placeholders for image, but video are given',
     );
-    expect(() => withStills([1, 8, 6], 2, marked, 'row 3')).toThrow('between the marks');
   });
 
   it.each([

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { plainProcessor } from '../../../src/models/images/processor.js';
+import { qwenMarks } from '../../../src/models/images/vision_input.js';
 import { VideoReader, type VideoSource } from '../../../src/recipes/video_actions/task.js';
 
 const TOKEN = 8;
@@ -19,6 +20,6 @@ describe('the most tokens that a sample can show, beside its words', () => {
   ] as const)('as %s', (as, most) => {
     const usual = { minFrames: 4, maxFrames: 8, interval: 2 };
     // The only segment may have one frame more than is counted, but no more than the most.
-    expect(new VideoReader(processor, tokens, usual, as).maxSideTokens(source, 0)).toBe(most);
+    expect(new VideoReader({ processor, tokens, marks: qwenMarks }, usual, as).maxSideTokens(source, 0)).toBe(most);
   });
 });

@@ -89,6 +89,8 @@ interface TwoLayers {
   readonly second: string;
 }
 
+export type ClipForm = 'one input' | 'timed steps';
+
 /** The differences between the families. */
 interface Layers {
   readonly norm: 'rms' | 'layer';
@@ -97,8 +99,8 @@ interface Layers {
   readonly merger: TwoLayers & { readonly norm: string };
   /** Whether the patch embedding has a bias. */
   readonly patchBias: boolean;
-  /** Whether a clip can be one input. Qwen3-VL's prompts name the time of each step in words, which is not supported. */
-  readonly readsClips: boolean;
+  /** The form of a clip in a prompt: one input, or one for each time step, with its time in words before it. */
+  readonly clips: ClipForm;
 }
 
 const olderMerger = { norm: 'ln_q', first: 'mlp.0', second: 'mlp.2' };
@@ -110,15 +112,15 @@ export const layersOf: Readonly<Record<VisionFamily, Layers>> = {
     feedForward: { first: 'fc1', second: 'fc2', activation: 'quick_gelu' },
     merger: olderMerger,
     patchBias: false,
-    readsClips: true,
+    clips: 'one input',
   },
-  qwen2_5_vl: { norm: 'rms', feedForward: 'swiglu', merger: olderMerger, patchBias: false, readsClips: true },
+  qwen2_5_vl: { norm: 'rms', feedForward: 'swiglu', merger: olderMerger, patchBias: false, clips: 'one input' },
   qwen3_vl: {
     norm: 'layer',
     feedForward: { ...newer, activation: 'gelu_tanh' },
     merger: { ...newer, norm: 'norm' },
     patchBias: true,
-    readsClips: false,
+    clips: 'timed steps',
   },
 };
 

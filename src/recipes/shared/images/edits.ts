@@ -15,9 +15,7 @@ import {
 } from '../../../data/image_edits.js';
 import { readFitted } from '../../../data/image_files.js';
 import type { SampleSource } from '../../../data/types.js';
-import { KEPT_BYTES, withImages } from '../../../models/images/vision_input.js';
-import type { ImageTokens } from '../../../compute/nets/vision/config.js';
-import type { ImageProcessor } from '../../../models/images/processor.js';
+import { KEPT_BYTES } from '../../../models/images/vision_input.js';
 import type { RunResolver } from '../../../models/reference.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../../train/scoring/sample_rows.js';
 import type { ModelReference } from '../../../config/schema/model.js';
@@ -34,7 +32,7 @@ import {
   WordsTask,
   type QuestionSource,
   type Question,
-  type PromptWithImages,
+  type ShownImages,
   type QuestionImages,
   type TextPrompt,
   type WordsSettings,
@@ -90,7 +88,7 @@ export async function openVisionEditTask<S extends VisionEditSettings>(
   const words = openWords(settings, resolveRun, () => visionWords(vocabularyOf(settings), settings));
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const images = new ImageFiles();
-  const imageInputs = new EditImageReader(seeing.processor, seeing.tokens, images);
+  const imageInputs = new EditImageReader(seeing, images);
   const task = await WordsTask.open(settings, { words, data, imageInputs });
   return {
     words: task,
@@ -103,8 +101,7 @@ export async function openVisionEditTask<S extends VisionEditSettings>(
     blank: async ({ row, tokens: { images: shown = [] } }) => {
       const edit = editOf({ row });
       const { where } = edit;
-      const textIds = await task.idsOf(promptOf(BLANK, sourcesOf(edit).length, prompt), where);
-      const ids = withImages(textIds, shown, seeing.tokens, seeing.processor.settings.sizes, where);
+      const ids = await task.idsOf(promptOf(BLANK, sourcesOf(edit).length, prompt), where, shown);
       return { ids, images: shown };
     },
   };
@@ -307,24 +304,20 @@ export class ImageFiles {
 /** Puts the images before the words. */
 class EditImageReader implements QuestionImages<VisionEditSource> {
   constructor(
-    private readonly processor: ImageProcessor,
-    private readonly tokens: ImageTokens,
+    readonly inputs: VisionInputs,
     private readonly images: ImageFiles,
   ) {}
 
   maxSideTokens({ edits }: VisionEditSource, index: number): number {
-    const { sizes, image } = this.processor.settings;
-    const images = sourcesOf(edits.read(index)).length;
-    return images * Math.ceil(image.max_pixels / (sizes.patch_size * sizes.spatial_merge_size) ** 2);
+    return sourcesOf(edits.read(index)).length * this.inputs.processor.mostImageTokens;
   }
 
-  async show({ edits }: VisionEditSource, index: number, ids: readonly number[]): Promise<PromptWithImages> {
+  async show({ edits }: VisionEditSource, index: number): Promise<ShownImages> {
     const edit = edits.read(index);
     const { where } = edit;
     const pixels = await Promise.all(sourcesOf(edit).map((file) => this.images.read(file, where)));
-    const images = pixels.map((image) => this.processor.image(image, where));
+    const images = pixels.map((image) => this.inputs.processor.image(image, where));
     return {
-      ids: withImages(ids, images, this.tokens, this.processor.settings.sizes, where),
       images,
       png: () => encodePng(pixels[0]),
     };

@@ -1,7 +1,7 @@
 /** Opens the image processor and the initial model of a vision-language policy. */
 import { DataError, must } from '../../../core/errors.js';
 import { openImageProcessor, plainProcessor, type ImageProcessor } from '../../../models/images/processor.js';
-import { layersOf } from '../../../compute/nets/vision/config.js';
+import { type ClipForm, layersOf } from '../../../compute/nets/vision/config.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
 import { describeModel } from '../../../models/adapters/decoder.js';
@@ -14,7 +14,7 @@ import {
   type NewVisionSettings,
 } from '../../../train/policies/tokens/load.js';
 import type { PolicyModel } from '../../../models/adapters/policy_model.js';
-import { VISION } from '../words/vocabulary.js';
+import { type ImageMarks, qwenMarks } from '../../../models/images/vision_input.js';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainerSettings } from '../../../config/schema/trainer.js';
 import type { SeeingSettings } from '../../../config/schema/token_policy.js';
@@ -23,8 +23,9 @@ import type { SeeingSettings } from '../../../config/schema/token_policy.js';
 export interface VisionInputs {
   readonly processor: ImageProcessor;
   readonly tokens: NewVisionSettings['tokens'];
-  /** Whether a clip can be one input. Otherwise its frames are images. */
-  readonly readsClips: boolean;
+  /** The form of a clip in a prompt. */
+  readonly clips: ClipForm;
+  readonly marks: ImageMarks;
 }
 
 /** Settings that determine how a policy reads images. */
@@ -47,17 +48,27 @@ export function openVisionInputs(
   if (described !== null) {
     const folder = modelFolder(described, resolveRun);
     const vision = must(describeModel(folder, 'words and images').vision, 'a vision encoder');
-    const { readsClips } = layersOf[vision.family];
-    return { processor: openImageProcessor(processorFolder(folder), pixels), tokens: vision, readsClips };
+    const { clips } = layersOf[vision.family];
+    return {
+      processor: openImageProcessor(processorFolder(folder), pixels, clips),
+      tokens: vision,
+      clips,
+      marks: qwenMarks,
+    };
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   const tokens = {
-    vision_start_token_id: tokenizer.id(VISION.start),
-    vision_end_token_id: tokenizer.id(VISION.end),
-    image_token_id: tokenizer.id(VISION.image),
-    video_token_id: tokenizer.id(VISION.video),
+    vision_start_token_id: tokenizer.id(qwenMarks.start),
+    vision_end_token_id: tokenizer.id(qwenMarks.end),
+    image_token_id: tokenizer.id(qwenMarks.image),
+    video_token_id: tokenizer.id(qwenMarks.video),
   };
-  return { processor: plainProcessor(init.vision, pixels.image, pixels.video), tokens, readsClips: true };
+  return {
+    processor: plainProcessor(init.vision, pixels.image, pixels.video),
+    tokens,
+    clips: 'one input',
+    marks: qwenMarks,
+  };
 }
 
 /** The starting model of a vision-language policy. Raises the errors of `loadPolicy` and `initSeeingPolicy`. */

@@ -9,7 +9,7 @@ import type { Datasets, TrainingOrder } from '../../../data/datasets.js';
 import type { Row } from '../../../data/rows.js';
 import type { SamplePlace } from '../../../data/sampler.js';
 import { type Message, promptText } from '../../../models/chat/template.js';
-import { framesOf, type VisionInput } from '../../../models/images/vision_input.js';
+import { framesOf, type VisionInput, withImages, withInputWords } from '../../../models/images/vision_input.js';
 import type { TokenAnswer, TokenRequest } from '../../../train/policies/tokens/batch.js';
 import { FreeText } from '../../../models/tokenizer/format.js';
 import type { RewardSettings } from '../../../rewards/schema/reward.js';
@@ -18,6 +18,7 @@ import type { RecordedEpisode } from '../../../run/episodes.js';
 import type { RolloutSettings, ValidationSettings } from '../../../config/schema/training.js';
 import type { PromptRoom, RoomLimits } from '../../../train/scoring/prompt_room.js';
 import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../../train/scoring/task.js';
+import type { VisionInputs } from '../images/vision.js';
 import type { AnswerTokenizer } from './vocabulary.js';
 
 /** The question of a sample. */
@@ -62,8 +63,7 @@ export function comparedQuestion(source: QuestionSource, index: number): Compare
 }
 
 /** The images of a question. */
-export interface PromptWithImages {
-  readonly ids: readonly number[];
+export interface ShownImages {
   readonly images: readonly VisionInput[];
   /** A PNG of the image, for people. */
   readonly png: () => Promise<Uint8Array>;
@@ -71,13 +71,11 @@ export interface PromptWithImages {
 
 /** Shows the images of a recipe's questions to the policy. */
 export interface QuestionImages<Source extends QuestionSource = QuestionSource> {
-  /** Upper bound of the image tokens of a sample, computed without opening the images. */
+  readonly inputs: Pick<VisionInputs, 'processor' | 'tokens' | 'marks'>;
+  /** Upper bound of the tokens of a sample's images and of the words around them, computed without opening the images. */
   maxSideTokens(source: Source, index: number): number;
-  /**
-   * The ids of a prompt including those of its images. Raises DataError for images that cannot be read or do not match
-   * the words.
-   */
-  show(source: Source, index: number, ids: readonly number[]): Promise<PromptWithImages>;
+  /** The images of a sample, in the order of its words. Raises DataError for images that cannot be read. */
+  show(source: Source, index: number): Promise<ShownImages>;
 }
 
 /** A prompt of the task, ready for the policy. */
@@ -174,9 +172,8 @@ export class WordsTask<
   async promptOf(source: Source, index: number): Promise<TextPrompt> {
     const { instruction, expected, text, addSpecial } = await this.#textOf(source, index);
     const place = source.place(index);
-    const textIds = await this.#encode(text, addSpecial, place);
-    const shown = await this.imageInputs?.show(source, index, textIds);
-    const ids = shown?.ids ?? textIds;
+    const shown = await this.imageInputs?.show(source, index);
+    const ids = await this.#encode(text, addSpecial, place, shown?.images);
     if (!this.#leavesRoom(ids)) throw this.#tooLong(`a prompt of ${ids.length} tokens leaves`, place);
     const label = expected === undefined ? {} : { expected };
     const { thinking = null, assistant_prefill: prefill } = this.settings.policy;
@@ -227,11 +224,14 @@ export class WordsTask<
     throw this.#tooLong(`${found}: the first, of ${first.tokens} tokens, leaves`, first.place);
   }
 
-  /** The ids of a question that belongs to no sample, without the prefill. Raises the DataErrors of `promptOf`. */
-  async idsOf(asked: Question['prompt'], where: string): Promise<readonly number[]> {
+  /**
+   * The ids of a question with these images that belongs to no sample, without the prefill. Raises the DataErrors of
+   * `promptOf`.
+   */
+  async idsOf(asked: Question['prompt'], where: string, images?: readonly VisionInput[]): Promise<readonly number[]> {
     const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
     const { text, addSpecial } = await promptText(this.words, asked, options);
-    return this.#encode(text, addSpecial, where);
+    return this.#encode(text, addSpecial, where, images);
   }
 
   /**
@@ -278,7 +278,8 @@ export class WordsTask<
     // The last token of a label is written but never read.
     const answer = typeof label === 'number' ? label : label === '' ? 0 : (await this.labelIds(label)).length - 1;
     if (textIds.length + imageTokens + answer <= limit) return null;
-    const prompt = ((await this.imageInputs?.show(source, index, textIds))?.ids ?? textIds).length;
+    const shown = await this.imageInputs?.show(source, index);
+    const prompt = (await this.#encode(text, addSpecial, source.place(index), shown?.images)).length;
     return prompt + answer > limit ? { prompt, answer } : null;
   }
 
@@ -287,10 +288,23 @@ export class WordsTask<
     return { context: policy.model_context_size, answer: rollout.max_response_tokens };
   }
 
-  /** Raises DataError for a text without tokens, which cannot be continued. */
-  async #encode(text: string, addSpecial: boolean, where: string): Promise<readonly number[]> {
-    const ids = await this.words.tokenizer.encode(text, { addSpecial });
-    if (ids.length > 0) return ids;
+  /**
+   * The ids of a text, with the tokens of its images and the words around them if they are given. Raises DataError for a
+   * text without tokens, which cannot be continued, and for images that do not match the text.
+   */
+  async #encode(
+    text: string,
+    addSpecial: boolean,
+    where: string,
+    images?: readonly VisionInput[],
+  ): Promise<readonly number[]> {
+    const { inputs = null } = this.imageInputs ?? {};
+    const isShown = inputs !== null && images !== undefined;
+    const whole = isShown ? withInputWords(text, images, inputs.marks, where) : text;
+    const ids = await this.words.tokenizer.encode(whole, { addSpecial });
+    if (ids.length > 0) {
+      return isShown ? withImages(ids, images, inputs.tokens, inputs.processor.settings.sizes, where) : ids;
+    }
     throw new DataError('the prompt is empty', { where, next: 'Remove this row.' });
   }
 

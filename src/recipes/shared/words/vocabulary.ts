@@ -1,6 +1,7 @@
 /** Opens a policy's vocabulary: a tokenizer with the tokens that end an answer, and a chat template. */
 import { DataError } from '../../../core/errors.js';
 import type { Reader } from '../../../models/chat/template.js';
+import { qwenMarks } from '../../../models/images/vision_input.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import { endTokens, openTokenizer } from '../../../models/tokenizer/open.js';
 import { openChatTemplate } from '../../../models/tokenizer/texts.js';
@@ -72,18 +73,10 @@ export function openWords(
   return { tokenizer, template, ends, end: own === undefined ? ends[0] : tokenizer.id(own) };
 }
 
-/** Tokens around an image and in its place, as in Qwen's vocabularies. */
-export const VISION = {
-  start: '<|vision_start|>',
-  end: '<|vision_end|>',
-  image: '<|image_pad|>',
-  video: '<|video_pad|>',
-} as const;
-
 /** Joins the parts into one text. */
 export function bareWords(parts: readonly Part[]): string {
   return parts
-    .map((part) => (part.type === 'text' ? part.text : `${VISION.start}${VISION[part.type]}${VISION.end}`))
+    .map((part) => (part.type === 'text' ? part.text : `${qwenMarks.start}${qwenMarks[part.type]}${qwenMarks.end}`))
     .join('');
 }
 
@@ -92,7 +85,7 @@ export function visionWords(
   words: readonly string[],
   { policy }: { readonly policy: { readonly assistant_prefill: string } },
 ): WorldWords {
-  return { words, texts: [policy.assistant_prefill], special: Object.values(VISION) };
+  return { words, texts: [policy.assistant_prefill], special: Object.values(qwenMarks) };
 }
 
 /** The instructions of a dataset. */

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { ImageProcessor, type PixelLimits } from '../../../../src/models/images/processor.js';
 import type { ColorScale, VisionInput } from '../../../../src/models/images/vision_input.js';
 import { openDecoder } from '../../../../src/models/networks/decoder.js';
+import { evenClip } from '../../../support/even_clip.js';
 import type { TrainedParts } from '../../../../src/compute/nets/vision/config.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
 import { FreeText } from '../../../../src/models/tokenizer/format.js';
@@ -53,11 +54,11 @@ export const folderOf = (family: Family): string => join(folder, family);
 const read = (name: string): Given => JSON.parse(readFileSync(join(folder, name), 'utf8')) as Given;
 
 export const given = read('prompts.json');
-const imagesAlone = read('qwen3_vl/prompts.json');
+const timed = read('qwen3_vl/prompts.json');
 
 /** The prompts of a family: those with clips, or its own. */
 export function givenOf(family: Family): Given {
-  return family === 'qwen3_vl' ? imagesAlone : given;
+  return family === 'qwen3_vl' ? timed : given;
 }
 
 export const bytesOf = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'base64'));
@@ -69,25 +70,35 @@ export function expectedOf(family: Family): Expected {
 
 export const sizes = { patch_size: 4, temporal_patch_size: 2, spatial_merge_size: 2 };
 
-export const processor = new ImageProcessor({
+const settings = {
   sizes,
   colours: { mean: given.colours.image_mean, std: given.colours.image_std },
   image: given.limits,
   video: given.limits,
-});
+};
+export const processor = new ImageProcessor(settings);
+const timing = new ImageProcessor(settings, 'timed steps');
 
-export async function imageOf({ kind, width, height, raw, secondsPerFrame }: GivenPicture): Promise<VisionInput> {
+const processorOf = (family: Family): ImageProcessor => (family === 'qwen3_vl' ? timing : processor);
+
+export async function inputsOf(
+  { kind, width, height, raw, secondsPerFrame }: GivenPicture,
+  family: Family = 'qwen2_5_vl',
+): Promise<VisionInput[]> {
   const frames = raw.map((text) => ({ width, height, data: bytesOf(text) }));
-  return kind === 'image' ? processor.image(frames[0], 'here') : processor.video(frames, secondsPerFrame, 'here');
+  const made = processorOf(family);
+  return kind === 'image' ? [made.image(frames[0], 'here')] : made.video(evenClip(frames, secondsPerFrame), 'here');
 }
 
-const picturesOf = ({ prompts: all }: Given): Promise<VisionInput[][]> =>
-  Promise.all(all.map((prompt) => Promise.all(prompt.pictures.map(imageOf))));
-const shared = await picturesOf(given);
+const picturesOf = ({ prompts: all }: Given, family: Family): Promise<VisionInput[][]> =>
+  Promise.all(
+    all.map(async (prompt) => (await Promise.all(prompt.pictures.map((one) => inputsOf(one, family)))).flat()),
+  );
+const shared = await picturesOf(given, 'qwen2_5_vl');
 const pictures: Readonly<Record<Family, VisionInput[][]>> = {
   qwen2_vl: shared,
   qwen2_5_vl: shared,
-  qwen3_vl: await picturesOf(givenOf('qwen3_vl')),
+  qwen3_vl: await picturesOf(givenOf('qwen3_vl'), 'qwen3_vl'),
 };
 
 /** Prompts as the policy reads them, new objects at every call. */

@@ -85,7 +85,7 @@ function expectLogProbs(found: readonly number[], logits: typeof expected.logits
 describe('Qwen3-VL as transformers computes it, to 1e-5 of the largest value', () => {
   const model = modelOf(family);
 
-  it('has its hidden states, for words, one image and three', async () => {
+  it('has its hidden states, for words, one image, three, and a clip', async () => {
     const reader = new Reader(model, { session });
     const items = prompts(family).flatMap((prompt, p) =>
       given[p].answers.map((ids) => ({ prompt, answer: Int32Array.from(ids), from: 0 })),

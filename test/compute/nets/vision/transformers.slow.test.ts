@@ -20,7 +20,7 @@ import {
   given,
   givenOf,
   modelOf,
-  imageOf,
+  inputsOf,
   prompts,
   sizes,
 } from './fixture.js';
@@ -94,7 +94,7 @@ function distance(a: Float32Array, b: Float32Array): number {
 
 describe('images as the processor of transformers cuts them', () => {
   it.each(given.prompts.flatMap(({ pictures }) => pictures))('$kind $width x $height', async (picture) => {
-    const made = await imageOf(picture);
+    const [made] = await inputsOf(picture);
     const { steps, rows, columns } = made.grid;
     expect([steps, rows, columns]).toEqual(picture.grid);
     const patches = new Float32Array(steps * rows * columns * patchWidth(sizes));

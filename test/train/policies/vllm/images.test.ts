@@ -18,6 +18,7 @@ import { StubVllm } from './stub_vllm.js';
 import { testFolder } from '../../../support/folder.js';
 import { format, MemoryAnswers } from './sampled_policy.js';
 import { eyes, processor, seeingPrompts } from './seeing_base.js';
+import { evenClip } from '../../../support/even_clip.js';
 
 const base = writeSmallBase(testFolder('vllm-base'));
 const closers: (() => Promise<void>)[] = [];
@@ -150,7 +151,8 @@ describe('a server that reads another prompt', () => {
 describe('a clip that vLLM would see at other times', () => {
   const noted = async (seconds: number, frames = 6): Promise<VisionInput> => {
     const frame = { width: 32, height: 40, data: new Uint8Array(32 * 40 * 3) };
-    return processor.video(Array<typeof frame>(frames).fill(frame), seconds, 'here');
+    const [clip] = await processor.video(evenClip(Array<typeof frame>(frames).fill(frame), seconds), 'here');
+    return clip;
   };
   const send = (image: VisionInput): Promise<unknown> => {
     const count = image.grid.steps * 4 * 5;
@@ -172,7 +174,7 @@ describe('a clip that vLLM would see at other times', () => {
   it('is refused where vLLM rounds a time otherwise', async () => {
     // Steps of 10/3 s: the fourth is at 20 or at 19, far before its larger side of 25 tokens.
     const frame = { width: 200, height: 16, data: new Uint8Array(200 * 16 * 3) };
-    const clip = await processor.video(Array<typeof frame>(8).fill(frame), 5 / 3, 'here');
+    const [clip] = await processor.video(evenClip(Array<typeof frame>(8).fill(frame), 5 / 3), 'here');
     const sent = new ImageUploads(small).sent({ ids: [1, ...Array<number>(4 * 25 * 2).fill(8), 2], images: [clip] });
     await expect(sent).rejects.toThrow("its position of step 3 is 19, and the policy's 20");
   });

@@ -9,6 +9,7 @@ import { plainProcessor } from '../../../../src/models/images/processor.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
 import { unrestricted, type TokenFormat } from '../../../../src/models/tokenizer/format.js';
 import { initSeeingPolicy } from '../../../../src/train/policies/tokens/load.js';
+import { evenClip } from '../../../support/even_clip.js';
 
 const WORDS = 26;
 const vocabulary = [
@@ -93,7 +94,7 @@ export async function seeingPrompts(): Promise<TokenPrompt[]> {
   const other = processor.image(noise(40, 32, 'other'), 'here');
   const frames = ['a', 'b', 'c', 'd', 'e'].map((name) => noise(32, 40, name));
   // A step of the clip is 2/3 s: times that are no whole numbers.
-  const clip = await processor.video(frames, 1 / 3, 'here');
+  const [clip] = await processor.video(evenClip(frames, 1 / 3), 'here');
   const place = (kind: 'image' | 'video'): number[] => [
     tokens.vision_start_token_id,
     { image: tokens.image_token_id, video: tokens.video_token_id }[kind],
