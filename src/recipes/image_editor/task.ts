@@ -1,20 +1,18 @@
 /** The task of `image_editor`: an image and an instruction as inputs of a flow model, and its latents as the edited image. */
-import { LRUCache } from 'lru-cache';
 import { DataError } from '../../core/errors.js';
 import { encodePng, type RgbImage } from '../../core/images/image.js';
 import type { Planes } from '../../core/images/planes.js';
-import type { Datasets, NamedSource, TrainingOrder } from '../../data/datasets.js';
+import type { Datasets } from '../../data/datasets.js';
 import { sourcesOf } from '../../data/image_edits.js';
-import type { SamplePlace } from '../../data/sampler.js';
 import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
-import type { RecordedEpisode } from '../../run/episodes.js';
 import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { type FlowAnswer, pack, unpack } from '../../train/policies/flow/batch.js';
 import { editCondition, type SourceInput } from '../../train/policies/flow/editor.js';
 import { takesGuidance } from '../../train/policies/flow/rows.js';
 import type { JudgeItem } from '../../rewards/score/types.js';
-import type { Answers, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
-import { asRecorded, recordedLatents, type LabeledImages, type ImagePrompt } from '../shared/flow/answers.js';
+import type { Answers, Rendered, Task } from '../../train/scoring/task.js';
+import { asRecorded, type ImagePrompt } from '../shared/flow/answers.js';
+import { FlowTask } from '../shared/flow/task.js';
 import { maxImages, rowsUsedOf, type VisionEditSource, type ImageFiles } from '../shared/images/edits.js';
 import { fittedTo } from '../shared/images/fit.js';
 import type { Instructions } from './instructions.js';
@@ -42,10 +40,6 @@ export interface EditorParts {
   readonly sourceInput: SourceInput;
 }
 
-/**
- * Prompts for training and held-out ones are each cached up to this many bytes: encoding them takes longer than a solver step of a large model. Training
- * passes many prompts between two evaluations, which must not evict the held-out ones.
- */
 const KEPT_BYTES = 2 ** 30;
 
 function bytesOf({ source, beside, flow, size }: EditorPrompt): number {
@@ -56,56 +50,20 @@ function bytesOf({ source, beside, flow, size }: EditorPrompt): number {
   return images + 4 * (text.length + (without?.text.length ?? 0) + context.length + shown + target);
 }
 
-function promptCache(): LRUCache<string, EditorPrompt> {
-  return new LRUCache({ maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
-}
-
 /** The further images for a judge. */
 function besideOf({ beside }: Pick<EditorPrompt, 'beside'>): Partial<Pick<JudgeItem, 'beside'>> {
   return beside.length === 0 ? {} : { beside };
 }
 
-export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages<EditorPrompt, VisionEditSource> {
-  readonly validation: readonly PromptSource<EditorPrompt>[];
+export class EditorTask extends FlowTask<EditorPrompt, VisionEditSource> implements Task<EditorPrompt, FlowAnswer> {
   readonly sources: number;
-  readonly #kept = { train: promptCache(), heldOut: promptCache() };
 
   constructor(
     readonly settings: ImageEditorSettings,
     private readonly parts: EditorParts,
   ) {
-    const { data } = parts;
-    this.validation = data.prompts((source, index) => this.promptAt(source, index));
-    this.sources = maxImages(rowsUsedOf(data, settings.validation.prompts));
-  }
-
-  get predictsSample(): boolean {
-    return this.parts.config.prediction === 'sample';
-  }
-
-  get heldOut(): readonly NamedSource<VisionEditSource>[] {
-    return this.parts.data.heldOut;
-  }
-
-  get order(): TrainingOrder {
-    return this.parts.data.order;
-  }
-
-  prompt(position: number | SamplePlace): Promise<EditorPrompt> {
-    const { source, index } = this.parts.data.at(position);
-    return this.promptAt(source, index);
-  }
-
-  /** Raises DataError for images that cannot be read or edited, and for an instruction that the model cannot read. */
-  async promptAt(source: VisionEditSource, index: number): Promise<EditorPrompt> {
-    // By its place in the settings: two datasets may share a list and differ in the folder of their images.
-    const key = `${this.parts.data.sources.indexOf(source)} ${index}`;
-    const kept = this.parts.data.validation.includes(source) ? this.#kept.heldOut : this.#kept.train;
-    const known = kept.get(key);
-    if (known !== undefined) return known;
-    const prompt = await this.#promptOf(source, index);
-    kept.set(key, prompt);
-    return prompt;
+    super(parts.data, parts.config, { maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
+    this.sources = maxImages(rowsUsedOf(parts.data, settings.validation.prompts));
   }
 
   async render(chunk: readonly Answers<EditorPrompt, FlowAnswer>[]): Promise<Rendered[][]> {
@@ -125,11 +83,6 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     );
   }
 
-  reread(episode: RecordedEpisode): FlowAnswer {
-    const { finished } = episode;
-    return { latents: recordedLatents(episode), actions: [], logProbs: new Float32Array(0), finished };
-  }
-
   async labels(prompt: EditorPrompt): Promise<Partial<Pick<JudgeItem, 'beside'>> & Pick<JudgeItem, 'truth'>> {
     return { ...besideOf(prompt), truth: prompt.target };
   }
@@ -139,7 +92,8 @@ export class EditorTask implements Task<EditorPrompt, FlowAnswer>, LabeledImages
     await Promise.all([instructions.dispose(), codec.dispose()]);
   }
 
-  async #promptOf(from: VisionEditSource, index: number): Promise<EditorPrompt> {
+  /** Also raises DataError for images that cannot be edited. */
+  protected override async promptOf(from: VisionEditSource, index: number): Promise<EditorPrompt> {
     const { images, codec, sourceInput, config, instructions } = this.parts;
     const edit = from.edits.read(index);
     const { id, instruction, where } = edit;

@@ -1,18 +1,15 @@
 /** The task of `ip_adapter`: inpainting samples, their conditions for the flow model, and its latents as images. */
-import { LRUCache } from 'lru-cache';
 import { belowFolder } from '../../config/hash.js';
 import { encodePng, type RgbImage } from '../../core/images/image.js';
 import type { Planes } from '../../core/images/planes.js';
 import { type Mask, type Triplet, readTriplet, requireWhole, styleCrop } from '../../data/inpainting.js';
-import { Datasets, type TrainingOrder } from '../../data/datasets.js';
-import type { SamplePlace } from '../../data/sampler.js';
+import { Datasets } from '../../data/datasets.js';
 import { openSelfBench, type InpaintSample } from '../../data/self_bench.js';
 import type { SampleSource } from '../../data/types.js';
 import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { freshFlux, type FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import {
   type FlowAnswer,
-  type FlowRequest,
   type FlowCondition,
   concatChannels,
   pack,
@@ -20,25 +17,22 @@ import {
   unshuffle,
 } from '../../train/policies/flow/batch.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../train/scoring/sample_rows.js';
-import type { RecordedEpisode } from '../../run/episodes.js';
-import type { Answers, Prompt, PromptSource, Rendered, Task } from '../../train/scoring/task.js';
-import { asRecorded, recordedLatents } from '../shared/flow/answers.js';
+import type { Answers, Rendered, Task } from '../../train/scoring/task.js';
+import { asRecorded, type ImagePrompt } from '../shared/flow/answers.js';
+import { FlowTask } from '../shared/flow/task.js';
 import { signData } from '../../data/tiny/sign_scenes.js';
 import { shownAs, type Conditions } from './conditions.js';
 import { letterWidth, styleWidth, type IpAdapterSettings } from './settings.js';
 
 /** A prompt of the task, ready for the policy. */
-export interface InpaintPrompt extends Prompt, FlowRequest {
+export interface InpaintPrompt extends ImagePrompt {
   /** The context, the wanted image, and the painted part in white. */
   readonly images: Pick<Triplet, 'source' | 'ref'> & { readonly mask: RgbImage };
   /** Size of the latents. */
   readonly size: Omit<Planes, 'data'>;
-  /** [N, C] of the wanted image, in the form of the model's output. */
-  readonly wanted: () => Promise<Float32Array>;
 }
 
-/** Prompts are cached up to this many bytes, so that small datasets are decoded and encoded once. */
-const KEPT_BYTES = 2 ** 28;
+const KEPT_BYTES = 2 ** 27;
 /** Replaces pixels that are to be painted: the middle of their range. */
 const LEFT_OUT = 128;
 
@@ -71,18 +65,18 @@ export function sampleInpaints({ data }: Pick<IpAdapterSettings, 'data'>, count:
   );
 }
 
-export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
-  readonly validation: readonly PromptSource<InpaintPrompt>[];
-  readonly #kept = new LRUCache<string, InpaintPrompt>({ maxSize: KEPT_BYTES });
-
+export class InpaintTask
+  extends FlowTask<InpaintPrompt, SampleSource<InpaintSample>>
+  implements Task<InpaintPrompt, FlowAnswer>
+{
   private constructor(
     readonly settings: IpAdapterSettings,
-    private readonly config: FlowTransformerConfig,
+    config: FlowTransformerConfig,
     private readonly codec: ImageCodec,
     private readonly conditions: Conditions,
-    readonly data: Datasets<SampleSource<InpaintSample>>,
+    data: Datasets<SampleSource<InpaintSample>>,
   ) {
-    this.validation = data.prompts((source, index) => this.promptAt(source, index));
+    super(data, config, { maxSize: KEPT_BYTES, sizeCalculation: bytesOf });
   }
 
   /** Opens the datasets. Raises DataError for missing files, and CheckpointError for a model that was made for other latents or encoders. */
@@ -102,36 +96,9 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
     return new InpaintTask(settings, config, codec, conditions, data);
   }
 
-  /** Whether the model predicts the clean latents. */
-  get predictsSample(): boolean {
-    return this.config.prediction === 'sample';
-  }
-
-  get heldOut(): Datasets<SampleSource<InpaintSample>>['heldOut'] {
-    return this.data.heldOut;
-  }
-
-  get order(): TrainingOrder {
-    return this.data.order;
-  }
-
-  prompt(position: number | SamplePlace): Promise<InpaintPrompt> {
-    const { source, index } = this.data.at(position);
-    return this.promptAt(source, index);
-  }
-
-  /** The prompt of a sample. Raises as `#promptOf` does. */
-  async promptAt(source: SampleSource<InpaintSample>, index: number): Promise<InpaintPrompt> {
-    const key = `${source.name} ${index}`;
-    const known = this.#kept.get(key);
-    if (known !== undefined) return known;
-    const prompt = await this.#promptOf(source.read(index));
-    this.#kept.set(key, prompt, { size: bytesOf(prompt) });
-    return prompt;
-  }
-
-  /** Raises DataError for a sample that cannot be read, whose sides are not whole patches, or whose prompt the model cannot read. */
-  async #promptOf(sample: InpaintSample): Promise<InpaintPrompt> {
+  /** Also raises DataError for sides that are not whole patches. */
+  protected override async promptOf(source: SampleSource<InpaintSample>, index: number): Promise<InpaintPrompt> {
+    const sample = source.read(index);
     const { resolution } = this.settings.data;
     const triplet = await readTriplet(sample, resolution);
     const { width, height } = triplet.source;
@@ -173,15 +140,6 @@ export class InpaintTask implements Task<InpaintPrompt, FlowAnswer> {
         }));
       }),
     );
-  }
-
-  reread(episode: RecordedEpisode): FlowAnswer {
-    return {
-      latents: recordedLatents(episode),
-      actions: [],
-      logProbs: new Float32Array(0),
-      finished: episode.finished,
-    };
   }
 
   async labels({ images }: InpaintPrompt): Promise<{ truth: RgbImage; mask: RgbImage }> {
