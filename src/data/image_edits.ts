@@ -209,19 +209,28 @@ export function sourceSizes({ path, media, column }: SourceList): readonly (read
       known.set(file, sizes);
       return sizes;
     };
-    return rowFiles(path)
-      .filter((file) => extname(file) === '.jsonl')
-      .flatMap((file) => firstLines(file))
-      .slice(0, MAX_ROWS)
-      .flatMap((line) => {
-        const named = namesIn(line, column);
-        const sizes = named.flatMap(sizeOf);
-        return named.length === 0 || sizes.length < named.length ? [] : [sizes];
-      });
+    return checkedRows(path, column).flatMap(({ named }) => {
+      const sizes = named.flatMap(sizeOf);
+      return named.length === 0 || sizes.length < named.length ? [] : [sizes];
+    });
   } catch (error) {
     if (error instanceof DataError) return [];
     throw error;
   }
+}
+
+/** The number of images before the edit of every checked row of JSON lines. Raises DataError for a list that cannot be read. */
+export function sourceCounts({ path, column }: SourceList): { readonly images: number; readonly where: string }[] {
+  return checkedRows(path, column).map(({ named, where }) => ({ images: named.length, where }));
+}
+
+/** The images that the first rows of JSON lines name. */
+function checkedRows(path: string, column: string): { readonly named: readonly string[]; readonly where: string }[] {
+  return rowFiles(path)
+    .filter((file) => extname(file) === '.jsonl')
+    .flatMap((file) => firstLines(file).map((line, at) => ({ line, where: `${file}:${at + 1}` })))
+    .slice(0, MAX_ROWS)
+    .map(({ line, where }) => ({ named: namesIn(line, column), where }));
 }
 
 /** The lines at the beginning of a file. The last may be cut, and is then not a row. */

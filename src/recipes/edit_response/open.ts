@@ -13,11 +13,15 @@ import {
 } from '../../train/remote/remote_images.js';
 import type { Training } from '../../train/loop.js';
 import {
+  imagesIn,
+  openEditData,
   openVisionEditTask,
   sampleVisionEdits,
   writeImageEdit,
   firstImageToken,
   judgedAlone,
+  sourceChecks,
+  unnamedImages,
   requireSources,
   type VisionEditTask,
   type VisionEditSource,
@@ -115,21 +119,23 @@ async function asTask(
 }
 
 /** The task that sends text to an image server. Like the text for rewards, it leaves out the policy's thoughts. */
-function openEditTask(
+async function openEditTask(
   settings: EditResponseSettings,
   resolveRun: RunResolver,
 ): Promise<VisionEditTask<EditResponseSettings>> {
   const { environment, policy } = settings;
-  if (environment === null || !('thinking' in environment)) return openVisionEditTask(settings, resolveRun);
+  const data = await openEditData(settings);
+  if (environment === null || !('thinking' in environment)) return openVisionEditTask(settings, data, resolveRun);
   const { thinking } = environment;
   const cutting = { ...settings, policy: { ...policy, thinking } };
-  return openVisionEditTask(cutting, resolveRun);
+  return openVisionEditTask(cutting, data, resolveRun);
 }
 
 export const editResponse: OpenRecipe<EditResponseSettings> = {
   makeData: imageEditData.make,
   checks: (settings, shapeOf) => [
     ...datasetChecks(settings, (path) => rowsCheck(path, editColumns(settings.data))),
+    ...sourceChecks(settings, (one) => (one === null ? null : { ...one, most: 1 }), singleImage(settings)),
     ...languageModelChecks(settings.policy, settings.prompt),
     ...frozenFlowChecks(settings.environment, shapeOf),
   ],
@@ -194,23 +200,29 @@ async function tokensIn(file: string, { processor }: VisionEditTask<EditResponse
 
 /** Raises DataError for the first row with several images if the editor, the prompt or a reward takes one. */
 export function checkSources(
-  { words, imageName }: Pick<VisionEditTask<EditResponseSettings>, 'words' | 'imageName'>,
+  { words }: Pick<VisionEditTask<EditResponseSettings>, 'words'>,
   settings: EditResponseSettings,
   { onlyOne }: Pick<Drawing, 'onlyOne'>,
 ): void {
-  const one = onlyOne ?? unnamed(settings, imageName) ?? judgedAlone(settings);
-  if (one !== null) requireSources(words.rowsUsed, { ...one, most: 1 });
+  const one = onlyOne ?? singleImage(settings);
+  if (one !== null) requireSources(imagesIn(words.rowsUsed), { ...one, most: 1 });
+}
+
+/** Why a row may have one source image, apart from the editor. Null if it may have several. */
+function singleImage(settings: EditResponseSettings): SingleImage | null {
+  return unnamed(settings) ?? judgedAlone(settings);
 }
 
 /**
  * Qwen-Image-Edit-2509 and -2511 expect a name before each image. The first Qwen-Image-Edit supports neither names nor
  * several images.
  */
-function unnamed({ prompt, environment }: EditResponseSettings, name: readonly number[]): SingleImage | null {
-  if (environment === null || !('picture_names' in environment) || !prompt.chat) return null;
-  if (name.length > 0 && environment.picture_names) return null;
+function unnamed({ prompt, environment }: EditResponseSettings): SingleImage | null {
+  if (environment === null || !('picture_names' in environment)) return null;
+  const found = unnamedImages(environment.picture_names ? prompt : { ...prompt, variables: {} });
+  if (found === null) return null;
   return {
-    why: 'images have no names in the prompt, which suits plain Qwen-Image-Edit with its single image',
+    ...found,
     next: 'Remove such rows, or use Qwen-Image-Edit-2509 or -2511 with prompt.variables.add_vision_id and environment.picture_names set to true.',
   };
 }

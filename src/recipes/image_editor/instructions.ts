@@ -2,6 +2,7 @@
 import { CheckpointError, DataError } from '../../core/errors.js';
 import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import { sessionOptions } from '../../compute/onnx/session.js';
+import type { Datasets } from '../../data/datasets.js';
 import { tinyVocabulary } from '../../data/tiny/edits.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { WordEncoder, wordsIn, type PromptEncoder } from '../../train/environments/word_encoder.js';
@@ -12,7 +13,6 @@ import {
   editOf,
   firstImageToken,
   openVisionEditTask,
-  type SingleImage,
   type VisionEditSource,
   type VisionEditTask,
   type VisionEditSettings,
@@ -34,8 +34,6 @@ export interface ReadInstruction {
 export interface Instructions {
   /** Width of a token. */
   readonly width: number;
-  /** Why an instruction can be about one image only. Null if it can be about several. */
-  readonly onlyOne: SingleImage | null;
   /** Raises CheckpointError, naming `where`, for a model that expects another kind of text. */
   requireFit(config: FlowTransformerConfig, where: string): void;
   /** Raises DataError for a row that cannot be read. */
@@ -44,9 +42,13 @@ export interface Instructions {
 }
 
 /** Opens the reader of the instructions. Raises DataError and CheckpointError for parts that are missing or do not match. */
-export async function openInstructions(settings: ImageEditorSettings, resolveRun: RunResolver): Promise<Instructions> {
+export async function openInstructions(
+  settings: ImageEditorSettings,
+  data: Datasets<VisionEditSource>,
+  resolveRun: RunResolver,
+): Promise<Instructions> {
   const { reader, policy } = settings;
-  if (reader !== null) return StatesOfReader.open(settings, reader, resolveRun);
+  if (reader !== null) return StatesOfReader.open(settings, reader, data, resolveRun);
   const { text_encoder: encoder } = policy.parts;
   return new TextOfEncoder(
     encoder === null ? wordsOf(settings) : openTextEncoder(encoder, policy.engine, resolveRun),
@@ -62,8 +64,6 @@ function wordsOf({ data: { tiny } }: Pick<ImageEditorSettings, 'data'>): WordEnc
 }
 
 class TextOfEncoder implements Instructions {
-  readonly onlyOne = null;
-
   constructor(
     private readonly encoder: PromptEncoder,
     private readonly name: string,
@@ -115,11 +115,12 @@ export class StatesOfReader implements Instructions {
   static async open(
     settings: ImageEditorSettings,
     { model, pixels, model_context_size, engine, told }: NonNullable<ImageEditorSettings['reader']>,
+    data: Datasets<VisionEditSource>,
     resolveRun: RunResolver,
   ): Promise<StatesOfReader> {
     const readsResponse = told === 'response';
     const asking = { model, init: null, tokenizer: null, pixels, model_context_size, assistant_prefill: '' };
-    const task = await openVisionEditTask({ ...settings, rollout: NOTHING_WRITTEN, policy: asking }, resolveRun);
+    const task = await openVisionEditTask({ ...settings, rollout: NOTHING_WRITTEN, policy: asking }, data, resolveRun);
     if (readsResponse) await task.words.checkPrompts();
     const read = loadPolicy(modelFolder(model, resolveRun), task.words.format, null, NOTHING_TRAINS, engine.dtype);
     return new StatesOfReader(task, new Reader(read, { session: sessionOptions(engine) }), readsResponse);
@@ -127,15 +128,6 @@ export class StatesOfReader implements Instructions {
 
   get width(): number {
     return this.reader.model.config.hidden_size;
-  }
-
-  /** Qwen-Image-Edit-2509 and -2511 expect a name before each image. The first Qwen-Image-Edit has one image without a name. */
-  get onlyOne(): SingleImage | null {
-    if (this.task.imageName.length > 0 || !this.task.words.settings.prompt.chat) return null;
-    return {
-      why: 'images have no names in the prompt, which suits the first Qwen-Image-Edit with its single image',
-      next: 'Remove such rows, or use Qwen-Image-Edit-2509 or -2511 with prompt.variables.add_vision_id set to true.',
-    };
   }
 
   requireFit(config: FlowTransformerConfig, where: string): void {

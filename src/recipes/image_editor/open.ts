@@ -43,7 +43,7 @@ import { editColumns } from '../shared/words/settings.js';
 import { comparedQuestion } from '../shared/words/task.js';
 import { openInstructions, type Instructions } from './instructions.js';
 import { NOTHING_TRAINS, type ImageEditorSettings } from './settings.js';
-import { checkSources } from './sources.js';
+import { checkSources, editorSourceChecks } from './sources.js';
 import { EditorTask, type EditorParts, type EditorPrompt } from './task.js';
 
 async function open(settings: ImageEditorSettings, context: TrainingContext): Promise<Training> {
@@ -96,7 +96,7 @@ async function openEditorTask(
 ): Promise<Pick<EditorParts, 'data' | 'config'> & { readonly task: EditorTask }> {
   const { policy } = settings;
   const data = await openEditData(settings);
-  const instructions = await openInstructions(settings, resolveRun);
+  const instructions = await openInstructions(settings, data, resolveRun);
   const codec = openCodec(policy.parts.vae, policy.engine, resolveRun);
   const config = configOf(settings, codec, instructions, resolveRun);
   const where = policy.model === null ? 'policy.init' : 'policy.model';
@@ -161,6 +161,7 @@ export const imageEditor: OpenRecipe<ImageEditorSettings> = {
     const columns = [...editColumns(data), ...(algorithm.type === 'sft' ? [data.columns.target] : [])];
     return [
       ...datasetChecks(settings, (path) => rowsCheck(path, columns)),
+      ...editorSourceChecks(settings),
       ...(reader === null
         ? []
         : languageModelChecks({ ...reader, tokenizer: null, lora: null, train: NOTHING_TRAINS }, prompt)),

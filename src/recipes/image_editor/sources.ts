@@ -1,40 +1,66 @@
 /** Checks of a run's source images before anything trains. */
+import { existsSync } from 'node:fs';
 import { DataError } from '../../core/errors.js';
 import { imageSize } from '../../core/images/image.js';
-import { mostSources } from '../../compute/nets/flow/config.js';
 import { sourcesOf } from '../../data/image_edits.js';
+import { lacksHubBase } from '../../models/adapters/files.js';
+import { imagesRead } from '../../train/policies/flow/editor.js';
+import { describeFlowModel } from '../../train/policies/flow/load.js';
+import type { Check } from '../recipe.js';
 import {
+  imagesIn,
   judgedAlone,
   requireSources,
   rowsUsedOf,
+  sourceChecks,
+  unnamedImages,
+  type SingleImage,
   type SourceLimit,
   type VisionEditSource,
 } from '../shared/images/edits.js';
 import type { ImageEditorSettings } from './settings.js';
 import type { EditorParts } from './task.js';
 
-type Checked = Pick<EditorParts, 'data' | 'instructions' | 'codec' | 'config' | 'sourceInput'>;
+type Checked = Pick<EditorParts, 'data' | 'codec' | 'config' | 'sourceInput'>;
 
 /** Raises DataError for the first row with too many source images, and for the first image of a size that cannot be edited. */
 export async function checkSources(settings: ImageEditorSettings, parts: Checked): Promise<void> {
   const rowsUsed = rowsUsedOf(parts.data, settings.validation.prompts);
-  requireSources(rowsUsed, limitOf(settings, parts));
+  const limit = limitOf(imagesRead(parts.config), singleImage(settings));
+  if (limit !== null) requireSources(imagesIn(rowsUsed), limit);
   // Other images are scaled to fit, and scenes of the tiny world are whole tokens.
   if (settings.policy.max_pixels === null && settings.data.tiny === null) await requireSizes(rowsUsed, parts);
 }
 
-/** Maximum number of source images of a row. */
-function limitOf(
-  settings: ImageEditorSettings,
-  { instructions, config, sourceInput }: Pick<Checked, 'instructions' | 'config' | 'sourceInput'>,
-): SourceLimit {
-  const model = {
-    why: 'the model of policy.model reads one',
-    next: 'Remove such rows, or use a model of several images, such as Qwen-Image-Edit-2511 or FLUX.2-klein.',
-  };
-  const one = (sourceInput.several ? null : model) ?? instructions.onlyOne ?? judgedAlone(settings);
+/** Checks the number of source images before anything trains. */
+export function editorSourceChecks(settings: ImageEditorSettings): Check[] {
+  const { model } = settings.policy;
+  const folder = typeof model === 'string' ? model : null;
+  // A model with random weights reads one.
+  return sourceChecks(settings, limitIn, folder, model === null ? 1 : null, singleImage(settings));
+}
+
+function limitIn(folder: string | null, most: number | null, one: SingleImage | null): SourceLimit | null {
+  const isKnown = folder !== null && existsSync(folder) && !lacksHubBase(folder);
+  return limitOf(isKnown ? imagesRead(describeFlowModel(folder)) : most, one);
+}
+
+/** Why a row may have one source image, apart from the model. Null if it may have several. */
+function singleImage(settings: ImageEditorSettings): SingleImage | null {
+  return (settings.reader === null ? null : unnamedImages(settings.prompt)) ?? judgedAlone(settings);
+}
+
+/** The limit for a model of at most `most` images, which is null if it is not known. */
+function limitOf(most: number | null, one: SingleImage | null): SourceLimit | null {
+  if (most === 1) {
+    return {
+      most,
+      why: 'the model of policy.model reads one',
+      next: 'Remove such rows, or use a model of several images, such as Qwen-Image-Edit-2511 or FLUX.2-klein.',
+    };
+  }
   if (one !== null) return { ...one, most: 1 };
-  const most = mostSources(config);
+  if (most === null) return null;
   return { most, why: `models of this kind were trained with up to ${most}`, next: 'Remove such rows.' };
 }
 

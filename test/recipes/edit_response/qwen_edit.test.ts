@@ -15,7 +15,7 @@ import { FlowEditor } from '../../../src/train/policies/flow/editor.js';
 import { Reader, type HiddenStates } from '../../../src/train/policies/tokens/hidden_states.js';
 import { loadPolicy } from '../../../src/train/policies/tokens/load.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
-import { editOf, firstImageToken, openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
+import { editOf, firstImageToken, openEditData, openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
 import { sourcesOf } from '../../../src/data/image_edits.js';
 import { testFolders } from '../../support/folder.js';
 import { smallSettings } from './small.js';
@@ -75,7 +75,8 @@ describe.each([
       assistant_prefill: '',
     };
     const prompt = { system: SYSTEM, chat: true, variables: named ? { add_vision_id: true } : {} };
-    const task = await openVisionEditTask({ ...asking, policy: reading, prompt }, () => '');
+    const settings = { ...asking, policy: reading, prompt };
+    const task = await openVisionEditTask(settings, await openEditData(settings), () => '');
     const read = loadPolicy(reading.model, task.words.format, null, { mm_vision: false, mm_mlp: false, mm_llm: false });
     const reader = new Reader(read, { session: cpu });
     const codec = AutoencoderCodec.open(join(folder, 'vae'), cpu);

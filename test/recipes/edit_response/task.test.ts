@@ -13,7 +13,7 @@ import { StatesReader, OwnDrawing, type ResponseAnswer } from '../../../src/reci
 import { checkSources, longestEdit } from '../../../src/recipes/edit_response/open.js';
 import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
 import type { OwnEditor } from '../../../src/config/schema/editor.js';
-import { openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
+import { openEditData, openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
 import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
 import type { TextPrompt } from '../../../src/recipes/shared/words/task.js';
 import { imageEditData } from '../../../src/data/tiny/image_edits.js';
@@ -36,7 +36,7 @@ async function open(
   draws: FlowTransformerConfig = drawingConfig,
 ) {
   const settings = smallSettings({ ...base, ...changes });
-  const pictured = await openVisionEditTask(settings, () => '');
+  const pictured = await openVisionEditTask(settings, await openEditData(settings), () => '');
   const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const items: StatesRequest[] = [];
@@ -122,7 +122,7 @@ describe('the task of edit_response', () => {
 
   it('counts the tokens of its longest edit, with the longest answer, and of its blank instruction', async () => {
     const settings = smallSettings({ ...base, policy: { model_context_size: 40 } });
-    const pictured = await openVisionEditTask(settings, () => '');
+    const pictured = await openVisionEditTask(settings, await openEditData(settings), () => '');
     const prompts = await Promise.all(
       [...pictured.words.rowsUsed].flatMap(([source, rows]) =>
         Array.from({ length: rows }, (_, index) => pictured.words.promptOf(source, index)),

@@ -85,6 +85,13 @@ function problems(settings: ImageEditorSettings): string[] {
     });
 }
 
+/** Rows with too many images are found by the checks, once for each dataset. Other problems are found when the task opens. */
+function expectManyFound(settings: ImageEditorSettings, message: RegExp): void {
+  const isAboutMany = /source images|no names|only one/.test(message.source);
+  const found = expect.stringMatching(message) as unknown;
+  expect(problems(settings)).toEqual(isAboutMany ? [found, found] : []);
+}
+
 function worst(found: ArrayLike<number>, wanted: Float32Array): number {
   expect(found.length).toBe(wanted.length);
   const largest = wanted.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
@@ -149,13 +156,14 @@ describe('FLUX.1-Kontext as the policy of image_editor', () => {
       'several sources',
       '{}',
       { ...kontextRow, source: ['a.png', 'a.png'] },
-      /2 of 2 rows have several source images \(this one has 2\); the model of policy\.model reads one/,
+      / rows have several source images \(this one has 2\); the model of policy\.model reads one/,
     ],
   ])('refuses %s before anything trains', async (_, change, row, message, [width, height] = [12, 16]) => {
     const dir = dataWith('kontext', [row]);
     writeFileSync(join(dir, 'edits', 'a.png'), plain(width, height, [9, 9, 9]));
     const settings = await settingsOf('kontext', dir, change);
     await expect(taskOf(settings)).rejects.toThrow(message);
+    expectManyFound(settings, message);
   });
 
   it('refuses missing parts before anything trains', async () => {
@@ -233,6 +241,7 @@ describe('FLUX.2-klein as the policy of image_editor', () => {
     for (const name of ['a', 'b']) writeFileSync(join(dir, 'edits', `${name}.png`), plain(12, 16, [9, 9, 9]));
     const settings = await settingsOf('klein', dir, change);
     await expect(taskOf(settings).then((task) => task.prompt(0))).rejects.toThrow(message);
+    expectManyFound(settings, message);
   });
 });
 
@@ -291,6 +300,8 @@ describe('Qwen-Image-Edit-2511 as the policy of image_editor', () => {
     ],
   ])('refuses %s before anything trains', async (_, change, images, message) => {
     const dir = dataWith('qwen_image_edit', [qwenRow(1), qwenRow(images)]);
-    await expect(taskOf(await settingsOf('qwen_image_edit', dir, change))).rejects.toThrow(message);
+    const settings = await settingsOf('qwen_image_edit', dir, change);
+    await expect(taskOf(settings)).rejects.toThrow(message);
+    expectManyFound(settings, message);
   });
 });

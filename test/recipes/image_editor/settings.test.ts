@@ -1,4 +1,5 @@
 /** What the settings of image_editor refuse, and what reads its instructions. */
+import type { Datasets } from '../../../src/data/datasets.js';
 import { describe, expect, it } from 'vitest';
 import { openInstructions } from '../../../src/recipes/image_editor/instructions.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
@@ -76,11 +77,12 @@ describe('the settings of image_editor', () => {
 });
 
 describe('instructions of the tiny world', () => {
+  const noData = {} as Datasets<VisionEditSource>;
   const source = (instruction: string) =>
     ({ edits: { read: () => ({ instruction, where: 'rows.jsonl:1' }) } }) as unknown as VisionEditSource;
 
   it('are read word by word, with a place for each', async () => {
-    const instructions = await openInstructions(smallSettings(), () => '');
+    const instructions = await openInstructions(smallSettings(), noData, () => '');
     const { text, blank } = await instructions.read(source('remove the red circle'), 0, false);
     if (!('text' in text)) throw new Error('states of a model');
     expect(text.text.length % instructions.width).toBe(0);
@@ -98,7 +100,7 @@ describe('instructions of the tiny world', () => {
   });
 
   it('are refused if they are longer than what is read', async () => {
-    const instructions = await openInstructions(smallSettings(), () => '');
+    const instructions = await openInstructions(smallSettings(), noData, () => '');
     const long = 'add the red circle at b3 and the blue square at c4';
     await expect(instructions.read(source(long), 0, false)).rejects.toMatchObject({
       name: 'DataError',

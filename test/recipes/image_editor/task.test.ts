@@ -10,7 +10,7 @@ import { Reader } from '../../../src/train/policies/tokens/hidden_states.js';
 import { StatesOfReader } from '../../../src/recipes/image_editor/instructions.js';
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';
-import { openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
+import { openEditData, openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
 import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
 import { imageEditData } from '../../../src/data/tiny/image_edits.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
@@ -46,7 +46,7 @@ function settingsOf(changes: Readonly<Record<string, unknown>> = {}): ImageEdito
 /** With a model of random weights that reads. */
 async function open(changes: Readonly<Record<string, unknown>> = {}, rows = base.data): Promise<EditorTask> {
   const asking = smallSettings({ data: rows });
-  const edits = await openVisionEditTask(asking, () => '');
+  const edits = await openVisionEditTask(asking, await openEditData(asking), () => '');
   const model = startingSeeingModel(asking, edits.words.format, edits.seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const sourceInput = sourceInputOf(drawing, pixelCodec, 'here');

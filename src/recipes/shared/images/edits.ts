@@ -8,10 +8,12 @@ import { Datasets } from '../../../data/datasets.js';
 import {
   firstImageEdits,
   openImageEdits,
+  sourceCounts,
   sourceDigest,
   sourcesOf,
   type ImageEditColumns,
   type ImageEdit,
+  type SourceList,
 } from '../../../data/image_edits.js';
 import { readFitted } from '../../../data/image_files.js';
 import type { SampleSource } from '../../../data/types.js';
@@ -20,10 +22,12 @@ import type { RunResolver } from '../../../models/reference.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../../train/scoring/sample_rows.js';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TinyImageEditSettings } from '../../../data/tiny/settings.js';
+import { isTiny } from '../../../data/tiny/build.js';
 import { imageEditData, imageEditVocabulary } from '../../../data/tiny/image_edits.js';
 import { tinyVocabulary } from '../../../data/tiny/edits.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
-import type { WantedEdit } from '../../recipe.js';
+import type { Check, WantedEdit } from '../../recipe.js';
+import { checkOf } from '../checks.js';
 import { measuredReward } from '../../../rewards/schema/reward.js';
 import { chosenTerms, SHOWN_ALL, showsOne } from '../../../rewards/score/choice.js';
 import { openVisionInputs, type VisionInputs } from './vision.js';
@@ -78,13 +82,13 @@ export interface VisionEditTask<S extends VisionEditSettings> {
   readonly blank: (prompt: TextPrompt) => Promise<TokenPrompt>;
 }
 
-/** Opens datasets, the tokenizer and the image processor. Raises DataError or CheckpointError for missing files. */
+/** Opens the tokenizer and the image processor. Raises DataError or CheckpointError for missing files. */
 export async function openVisionEditTask<S extends VisionEditSettings>(
   settings: S,
+  data: Datasets<VisionEditSource>,
   resolveRun: RunResolver,
 ): Promise<VisionEditTask<S>> {
   const { prompt } = settings;
-  const data = await openEditData(settings);
   const words = openWords(settings, resolveRun, () => visionWords(vocabularyOf(settings), settings));
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const images = new ImageFiles();
@@ -172,29 +176,52 @@ export interface SourceLimit extends SingleImage {
   readonly most: number;
 }
 
-/** Raises DataError for the first row with more source images than the limit among the rows that a run uses. */
-export function requireSources(
-  rowsUsed: ReadonlyMap<VisionEditSource, number>,
-  { most, why, next }: SourceLimit,
-): void {
-  let [rows, several] = [0, 0];
-  let first: { readonly images: number; readonly where: string } | null = null;
-  for (const [{ edits }, length] of rowsUsed) {
-    for (let index = 0; index < length; index++) {
+type SourceCounts = ReturnType<typeof sourceCounts>;
+
+/** The number of source images of each row that a run uses. */
+export function imagesIn(rowsUsed: ReadonlyMap<VisionEditSource, number>): SourceCounts {
+  return [...rowsUsed].flatMap(([{ edits }, length]) =>
+    Array.from({ length }, (_, index) => {
       const edit = edits.read(index);
-      const images = sourcesOf(edit).length;
-      rows += 1;
-      if (images <= most) continue;
-      several += 1;
-      first ??= { images, where: edit.where };
-    }
-  }
-  if (first === null) return;
+      return { images: sourcesOf(edit).length, where: edit.where };
+    }),
+  );
+}
+
+/** Raises DataError for the first row with more source images than the limit. */
+export function requireSources(rows: SourceCounts, { most, why, next }: SourceLimit): void {
+  const several = rows.filter(({ images }) => images > most);
+  const [first] = several;
+  if (first === undefined) return;
   const found = most === 1 ? 'several' : `more than ${most}`;
-  throw new DataError(`${several} of ${rows} rows have ${found} source images (this one has ${first.images}); ${why}`, {
-    where: first.where,
-    next,
+  throw new DataError(
+    `${several.length} of ${rows.length} rows have ${found} source images (this one has ${first.images}); ${why}`,
+    { where: first.where, next },
+  );
+}
+
+/** A check of the first rows of each dataset. `limitOf` returns the limit in the check, or null if it is not known yet. */
+export function sourceChecks<A extends readonly unknown[]>(
+  { data }: Pick<VisionEditSettings, 'data'>,
+  limitOf: (...known: A) => SourceLimit | null,
+  ...known: A
+): Check[] {
+  const check = checkOf('source images', (list: SourceList, ...args: A) => {
+    const limit = limitOf(...args);
+    if (limit !== null) requireSources(sourceCounts(list), limit);
   });
+  return [...data.train, ...data.validation]
+    .filter(({ path }) => !isTiny({ data }, path))
+    .map(({ path, media }) => check({ path, media, column: data.columns.source }, ...known));
+}
+
+/** Why an instruction can be about one image only if images have no names in the prompt. Null if they have, or for plain text. */
+export function unnamedImages({ chat, variables }: VisionEditSettings['prompt']): SingleImage | null {
+  if (!chat || variables['add_vision_id'] === true) return null;
+  return {
+    why: 'images have no names in the prompt, which suits the first Qwen-Image-Edit with its single image',
+    next: 'Remove such rows, or use Qwen-Image-Edit-2509 or -2511 with prompt.variables.add_vision_id set to true.',
+  };
 }
 
 /** The reason if a reward of a run shows its judge only one source image. Null if none does. */
@@ -216,11 +243,7 @@ export function rowsUsedOf(
 
 /** Maximum number of source images among the rows that a run uses. 1 without rows. */
 export function maxImages(rowsUsed: ReadonlyMap<VisionEditSource, number>): number {
-  let most = 1;
-  for (const [{ edits }, length] of rowsUsed) {
-    for (let index = 0; index < length; index++) most = Math.max(most, sourcesOf(edits.read(index)).length);
-  }
-  return most;
+  return imagesIn(rowsUsed).reduce((most, { images }) => Math.max(most, images), 1);
 }
 
 /** The edit of a prompt of such a task. */

@@ -17,7 +17,7 @@ import { CheckpointError, InternalError } from '../../../core/errors.js';
 import {
   pooledWidth,
   takesSecond,
-  takesSeveral,
+  mostSources,
   velocityWidth,
   type FlowTransformerConfig,
 } from '../../../compute/nets/flow/config.js';
@@ -161,7 +161,12 @@ export function sourceInputOf(
       { where, next: 'Name an editing model, such as FLUX.1-Kontext or Qwen-Image-Edit.' },
     );
   }
-  return { patch, source, several: source === 'tokens' && takesSeveral(config) };
+  return { patch, source, several: imagesRead(config) > 1 };
+}
+
+/** Maximum number of source images of a model. A model that gets a source as further channels reads one. */
+export function imagesRead(config: FlowTransformerConfig): number {
+  return config.in_channels === velocityWidth(config) ? mostSources(config) : 1;
 }
 
 /** Raises CheckpointError, naming `where`, for a model that needs more than hidden states: FLUX also reads a pooled text vector. */
