@@ -10,8 +10,14 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-from gguf import GGUFReader, dequantize
+try:
+    import numpy as np
+    from gguf import GGUFReader, dequantize
+except ModuleNotFoundError as missing:
+    if {"-h", "--help"} & set(sys.argv):
+        print(__doc__)
+        sys.exit(0)
+    sys.exit(f"gguf_folder: the Python package {missing.name} is missing\n  pip install numpy gguf")
 
 BLOCK = {
     "attn_norm": "input_layernorm",

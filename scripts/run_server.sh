@@ -12,6 +12,11 @@
 # All arguments are passed to `editrl serve rewards`. Each server chooses its own port, so that no two conflict.
 set -euo pipefail
 
+usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+  usage
+  exit 0
+fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=${OUT:-reward_servers}
 wait_s=${WAIT_S:-7200}

@@ -162,6 +162,6 @@ describe.skipIf(missing !== null)(`scripts/serve_render${why}`, () => {
       'is told by hidden states of width 16',
     );
     await expect(draw(open(WIDTH, env.RENDER_API_KEY), { side: 40 })).rejects.toThrow('multiples of 16');
-    await expect(draw(open(WIDTH, 'another-key-as-long'))).rejects.toThrow('HTTP 401 the key is another');
+    await expect(draw(open(WIDTH, 'another-key-as-long'))).rejects.toThrow('HTTP 401 the key is wrong');
   });
 });
