@@ -60,6 +60,11 @@ export function folderWith(folder: string, names: readonly string[]): string {
   return [folder, ...beside].find((one) => names.some((name) => existsSync(join(one, name)))) ?? folder;
 }
 
+/** Whether a folder has files of weights, even of a format that cannot be read. */
+export function hasWeights(folder: string): boolean {
+  return existsSync(folder) && readdirSync(folder).some((name) => name.includes('.safetensors') || PICKLE.test(name));
+}
+
 /** Maps each tensor of a folder to its file. */
 export type TensorFiles = ReadonlyMap<string, string>;
 
@@ -219,7 +224,7 @@ export function readConfig<T>(folder: string): T {
   const where = join(folder, CONFIG_FILE);
   requireHere(folder);
   if (!existsSync(where)) {
-    throw new CheckpointError(`there is no ${CONFIG_FILE}`, {
+    throw new CheckpointError(`there is no ${CONFIG_FILE}${hasWeights(folder) ? '' : ', and there are no weights'}`, {
       where: folder,
       next: existsSync(join(folder, PIPELINE_FILE))
         ? 'The folder is a whole diffusers pipeline: name one of its models, such as transformer or vae.'

@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { CheckpointError } from '../core/errors.js';
-import { PIPELINE_FILE, readJson } from './files.js';
+import { CONFIG_FILE, hasWeights, PIPELINE_FILE, readJson, TOKENIZER_FILE } from './files.js';
 
 /** A text encoder and its tokenizer, by the names of their folders. */
 export interface TextPart {
@@ -151,19 +151,36 @@ export function readPipeline(folder: string): Pipeline {
   return { name, folder, form, states: has(encoder) ? form.states : null, isDistilled };
 }
 
-/** Raises CheckpointError if a part named in model_index.json is missing. */
+/** Raises CheckpointError if a part named in model_index.json is missing, or if text parts lack files. Names all of them. */
 export function requireParts(pipeline: Pipeline): void {
   const { folder, form } = pipeline;
   const texts = textParts(pipeline).flatMap(({ encoder, tokenizer }) => [encoder, tokenizer]);
   const missing = ['transformer', 'scheduler', 'vae', ...texts].filter(
     (part) => !existsSync(partFolder(pipeline, part)),
   );
-  if (missing.length === 0) return;
+  if (missing.length === 0) return requireTextFiles(pipeline);
   const { encoder, tokenizer, isOptional } = form.states;
   const isT5 = isOptional && missing.every((part) => [encoder, tokenizer].includes(part));
-  throw new CheckpointError(`${PIPELINE_FILE} names ${missing.join(' and ')}, but there is no such folder`, {
+  throw new CheckpointError(`${PIPELINE_FILE} names ${missing.join(', ')}, but these folders are missing`, {
     where: folder,
     next: `Copy the whole model${isT5 ? `, or set ${encoder} and ${tokenizer} to [null, null] there: it works without T5` : ''}.`,
+  });
+}
+
+/** The files of a tokenizer. One of them is enough to say more about it. */
+const TOKENIZER_FILES = [TOKENIZER_FILE, 'vocab.json', 'spiece.model'];
+
+function requireTextFiles(pipeline: Pipeline): void {
+  const isIn = (part: string, name: string): boolean => existsSync(join(partFolder(pipeline, part), name));
+  const missing = textParts(pipeline).flatMap(({ encoder, tokenizer }) => [
+    ...(isIn(encoder, CONFIG_FILE) ? [] : [`${encoder}/${CONFIG_FILE}`]),
+    ...(hasWeights(partFolder(pipeline, encoder)) ? [] : [`the weights of ${encoder}`]),
+    ...(TOKENIZER_FILES.some((name) => isIn(tokenizer, name)) ? [] : [`${tokenizer}/${TOKENIZER_FILE}`]),
+  ]);
+  if (missing.length === 0) return;
+  throw new CheckpointError(`the pipeline is incomplete; missing: ${missing.join(', ')}`, {
+    where: pipeline.folder,
+    next: 'Copy the whole model, with all files of its text encoders and tokenizers.',
   });
 }
 

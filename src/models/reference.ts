@@ -23,13 +23,15 @@ export type ModelReference = string | HubReference | RunReference;
  */
 export type RunResolver = (reference: RunReference | HubReference) => string;
 
+export const HOW_TO_NAME_MODELS = 'Check the path, or name a run: {run, config}, or a model of the Hub: {hub}.';
+
 /** The folder that a reference names. Raises CheckpointError if it does not exist. */
 export function modelFolder(reference: ModelReference, resolve: RunResolver): string {
   if (typeof reference !== 'string') return resolve(reference);
   if (existsSync(reference)) return reference;
   throw new CheckpointError('there is no such model folder', {
     where: reference,
-    next: 'Check the path, or name a run: {run, config}, or a model of the Hub: {hub}.',
+    next: HOW_TO_NAME_MODELS,
   });
 }
 

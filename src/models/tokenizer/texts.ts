@@ -98,6 +98,10 @@ export function readConfig(folder: string, name: string): TokenizerConfig | null
   return json === null ? null : parseTokenizerConfig(json, join(folder, name));
 }
 
+/** Advice about a tokenizer in another form. */
+export const MAKE_TOKENIZER =
+  'Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.';
+
 /** The message about a folder for which `tokenizerJson` returns null. */
 export function noTokenizer(folder: string): CheckpointError {
   const others = otherForms.filter((name) => existsSync(join(folder, name)));
@@ -106,7 +110,7 @@ export function noTokenizer(folder: string): CheckpointError {
     `there is no tokenizer; allowed: ${TOKENIZER_FILE}, ${EMU3_RANKS_FILE} with ${EMU3_VISION_FILE}, ${CLIP_VOCABULARY_FILE} with ${CLIP_MERGES_FILE} of a CLIPTokenizer${found}`,
     {
       where: folder,
-      next: 'Make it in Python: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of the package transformers.',
+      next: MAKE_TOKENIZER,
     },
   );
 }

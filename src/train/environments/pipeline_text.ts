@@ -257,7 +257,7 @@ const statesReaders: Readonly<
   >
 > = {
   // diffusers overrides the length in the folder of T5's tokenizer.
-  t5: { tokenizer: (folder, length) => PaddedTokenizer.read(folder, length, false), describe: describeT5 },
+  t5: { tokenizer: (folder, length) => PaddedTokenizer.read(folder, length, { isMost: false }), describe: describeT5 },
   qwen3: { tokenizer: (folder, length) => ChatTokenizer.read(folder, length), describe: describeQwen3 },
 };
 

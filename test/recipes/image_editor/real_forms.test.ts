@@ -171,7 +171,7 @@ describe('FLUX.1-Kontext as the policy of image_editor', () => {
     writeFileSync(join(dir, 'edits', 'a.png'), plain(12, 16, [9, 9, 9]));
     rmSync(tokenizer(dir), { recursive: true });
     const settings = await settingsOf('kontext', dir);
-    expect(problems(settings)).toEqual(['model_index.json names tokenizer_2, but there is no such folder']);
+    expect(problems(settings)).toEqual(['model_index.json names tokenizer_2, but these folders are missing']);
   });
 });
 

@@ -23,6 +23,9 @@ import { ClipTokenizer, PaddedTokenizer, type TextReader } from './tokenizer.js'
 /** Prompts whose embeddings are kept: 4096 of 512 numbers take 8 MB. */
 const MAX_KEPT_PROMPTS = 4096;
 
+const COPY_TOKENIZER =
+  'Copy tokenizer.json from a Hub repository that has one for this model, such as Xenova/siglip-base-patch16-224 for the English SigLIP models.';
+
 /**
  * The tokenizer of a model's folder, limited to the length that the model reads. Raises ConfigError or CheckpointError if a file is missing
  * or of another kind.
@@ -31,7 +34,8 @@ export function textReader(folder: string): TextReader {
   firstFile([join(folder, CONFIG_FILE)], CONFIG_FILE, folder);
   const config = describeEmbedder(folder);
   const { max_position_embeddings: positions, vocab_size: rows } = config.text;
-  if (config.family === 'siglip') return requireRows(PaddedTokenizer.read(folder, positions), rows, folder);
+  if (config.family === 'siglip')
+    return requireRows(PaddedTokenizer.read(folder, positions, { advice: COPY_TOKENIZER }), rows, folder);
   const tokenizer = ClipTokenizer.read(folder, positions);
   const { eos_token_id: end } = config.text;
   if (end !== LEGACY_END && end !== tokenizer.marks.end) {

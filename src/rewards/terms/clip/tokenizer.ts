@@ -8,7 +8,7 @@ import { HuggingFaceTokenizer } from '../../../models/tokenizer/hugging_face.js'
 import { firstFile, parseJson, readJson } from './files.js';
 import { TOKENIZER_FILE } from '../../../models/files.js';
 import { openTokenizer } from '../../../models/tokenizer/open.js';
-import { readConfig, TOKENIZER_CONFIG_FILE, tokenizerJson } from '../../../models/tokenizer/texts.js';
+import { MAKE_TOKENIZER, readConfig, TOKENIZER_CONFIG_FILE, tokenizerJson } from '../../../models/tokenizer/texts.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
 
 export const START = '<|startoftext|>';
@@ -183,15 +183,15 @@ export class PaddedTokenizer implements TextReader {
   }
 
   /**
-   * Texts get `positions` tokens, or fewer if the folder states a smaller limit and that limit applies (`isMost`). Raises ConfigError without tokenizer.json,
-   * CheckpointError for files of another form.
+   * Texts get `positions` tokens, or fewer if the folder states a smaller limit and that limit applies (`isMost`). `advice`: how to get a missing
+   * tokenizer.json. Raises ConfigError without tokenizer.json, CheckpointError for files of another form.
    */
-  static read(folder: string, positions: number, isMost = true): PaddedTokenizer {
+  static read(folder: string, positions: number, { isMost = true, advice = MAKE_TOKENIZER } = {}): PaddedTokenizer {
     if (tokenizerJson(folder) === null) {
       const pieces = existsSync(join(folder, 'spiece.model'));
       throw new ConfigError(`there is no ${TOKENIZER_FILE}${pieces ? '; found spiece.model, which is not read' : ''}`, {
         where: folder,
-        next: `Copy ${TOKENIZER_FILE} from a Hub repository that has one for this model, such as Xenova/siglip-base-patch16-224 for the English SigLIP models.`,
+        next: advice,
       });
     }
     const where = join(folder, TOKENIZER_CONFIG_FILE);

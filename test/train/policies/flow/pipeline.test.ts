@@ -264,9 +264,21 @@ describe('a pipeline that is not supported is refused', () => {
       void new PipelineTextEncoder(readPipeline(copy));
       expect.unreachable();
     } catch (error) {
-      expect((error as EditrlError).toText()).toContain(`model_index.json names ${part}, but there is no such folder`);
+      expect((error as EditrlError).toText()).toContain(
+        `model_index.json names ${part}, but these folders are missing`,
+      );
       expect((error as EditrlError).toText()).toContain(next);
     }
+  });
+
+  it('lists all missing files of its text parts at once', () => {
+    const copy = changed('model_index.json', (json) => json);
+    for (const file of ['text_encoder/config.json', 'text_encoder_3/model.safetensors', 'tokenizer_2/tokenizer.json']) {
+      rmSync(join(copy, file), { force: true });
+    }
+    expect(() => new PipelineTextEncoder(readPipeline(copy))).toThrow(
+      'missing: text_encoder/config.json, tokenizer_2/tokenizer.json, the weights of text_encoder_3',
+    );
   });
 
   it.each([
