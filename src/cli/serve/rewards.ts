@@ -5,7 +5,7 @@ import { runResolver } from '../../launch/models/wanted.js';
 import { openServedReward } from '../../launch/reward/server.js';
 import { requireToken } from '../../core/http/guard.js';
 import type { RewardSettings } from '../../rewards/schema/reward.js';
-import { comparesAnswers, decidingTerms } from '../../rewards/score/choice.js';
+import { comparesAnswers, decidingTerms, weightedNames } from '../../rewards/score/choice.js';
 import { startRewardServer } from '../../rewards/server/server.js';
 import { defaultLimits, type ServerLimits } from '../../rewards/server/scorer.js';
 import { defaultTokenVariable } from '../../rewards/server/wire.js';
@@ -117,11 +117,12 @@ async function serve(args: Arguments): Promise<number> {
       onDefect: (error) => printError(error instanceof Error ? (error.stack ?? error.message) : String(error)),
     });
     if (text(args, 'url-file') !== '') writeWhole(text(args, 'url-file'), `${server.url}\n`);
-    const terms = reward.terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ');
     if (flag(args, 'json')) {
       printLine(JSON.stringify({ url: server.url, reward: reward.digest, terms: reward.terms, pid: process.pid }));
     } else {
-      printLine(`Reward server of ${terms}: ${server.url}/score. Press Ctrl-C to finish open requests and stop.`);
+      printLine(
+        `Reward server of ${weightedNames(reward.terms)}: ${server.url}/score. Press Ctrl-C to finish open requests and stop.`,
+      );
     }
     await stopped;
     await server.close();

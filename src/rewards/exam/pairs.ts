@@ -2,6 +2,7 @@
  * An exam on pairs that a person has compared. JSON lines of a source, an instruction, a better and a worse edit, or of a question, a
  * better and a worse answer in words.
  */
+import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { z } from 'zod';
 import { DataError } from '../../core/errors.js';
@@ -46,6 +47,7 @@ type WordPair = WordLine & Named;
  * read, and a pair of equal images or answers.
  */
 export async function openPairs(file: string): Promise<ExamSet> {
+  if (!existsSync(file)) throw new DataError('there is no such file of pairs', { where: file, next: FORM });
   const rows = await openRows(file);
   if (rows.length === 0) throw new DataError('the file contains no pairs', { where: file, next: FORM });
   const set = { name: `pairs-${rows.digest.ids.slice(0, 8)}`, length: rows.length };

@@ -160,7 +160,14 @@ export function readsQuotedText(choice: Choice): boolean {
 
 /** For messages: the mode's name, or the terms' names with their weights. */
 export function rewardName({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): string {
-  return terms.length === 0 ? String(mode) : terms.map((term) => `${term.weight} ${termName(term)}`).join(' + ');
+  return terms.length === 0
+    ? String(mode)
+    : weightedNames(terms.map((term) => ({ name: termName(term), weight: term.weight })));
+}
+
+/** `0.25 × word_sequence + 0.75 × exact_words`. A single term has no weight. */
+export function weightedNames(terms: readonly { readonly name: string; readonly weight: number }[]): string {
+  return terms.length === 1 ? terms[0].name : terms.map(({ name, weight }) => `${weight} × ${name}`).join(' + ');
 }
 
 const withoutDefault = new Map<TermName, readonly string[]>();

@@ -7,7 +7,7 @@ import type { ReadSettings } from '../../core/schema/mark.js';
 import { isObject, markOf } from '../../core/schema/walk.js';
 import { termKinds, type TermName } from '../terms/table.js';
 import type { TermKind } from '../terms/term.js';
-import { asksRunsJudge, ownFields, termName } from './choice.js';
+import { asksRunsJudge, ownFields, termName, weightedNames } from './choice.js';
 import { canonicalMeasure, type MeasureTerm } from './settings.js';
 
 /** The meaning of a number: a reward's value, or the value of a term that measures answers. */
@@ -38,7 +38,6 @@ export function rewardScale(read: ReadSettings): Scale | null {
   const known = named.flatMap((one) => one ?? []);
   if (known.length < named.length) return null;
   const sum = terms.length > 0;
-  const said = known.map(({ term, weight }) => `${sum ? `${weight} ` : ''}${termName(term)}`);
   const asksJudge = known.some(({ term }) => asksRunsJudge(term));
   const identity = JSON.stringify([
     sum,
@@ -50,7 +49,7 @@ export function rewardScale(read: ReadSettings): Scale | null {
     read('reward.zero_if_unfinished') === true,
   ]);
   return {
-    label: said.join(' + '),
+    label: weightedNames(known.map(({ term, weight }) => ({ name: termName(term), weight }))),
     terms: known.length,
     most: sum ? 1 : highestValueOf(known[0].term.name),
     identity,

@@ -57,7 +57,7 @@ export interface HeldOutRow {
   readonly change: string | null;
 }
 
-/** Rows for the measurements that have a number. */
+/** Rows for the measurements that have a number. A single set and a part that equals the reward get no row, because they would repeat one. */
 export function heldOutRows({
   numbers,
   parts,
@@ -65,12 +65,24 @@ export function heldOutRows({
   scale,
 }: Pick<HeldOut, 'numbers' | 'parts' | 'loss' | 'scale'>): HeldOutRow[] {
   const reward = scale === null || scale.most === null ? 'reward' : `reward ${showScale(scale)}`;
-  const rows = numbers.map((number) => {
+  const isSingle =
+    new Set(numbers.flatMap(({ set }) => set ?? [])).size === 1 && numbers.some(({ set }) => set === null);
+  const shown = isSingle ? numbers.filter(({ set }) => set === null) : numbers;
+  const repeats = ({ before, after }: BeforeAfter<number>): boolean =>
+    numbers.some(
+      (number) =>
+        number.by === null &&
+        number.set === null &&
+        (before ?? null) === (number.before?.mean ?? null) &&
+        (after ?? null) === (number.after?.mean ?? null),
+    );
+  const rows = shown.map((number) => {
     const { by, manner, set } = number;
     const label = `${set ?? (by === null ? reward : `measure ${by}`)}, ${manner}`;
     return rowOf(label, set !== null, number, { show: showHeldOut, change: () => showChange(number) ?? '' });
   });
-  const partRows = Object.entries(parts).map(([part, values]) =>
+  const ownParts = Object.entries(parts).filter(([, values]) => !repeats(values));
+  const partRows = ownParts.map(([part, values]) =>
     rowOf(part, false, values, {
       show: (mean) => showEstimate({ mean, stderr: null }),
       change: (a, b) => signed(b - a),

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../../src/core/images/png.js';
 import { itemsOf } from '../../../src/rewards/exam/cases.js';
+import type { DataError } from '../../../src/core/errors.js';
 import { openPairs } from '../../../src/rewards/exam/pairs.js';
 import { testFolders } from '../../support/folder.js';
 
@@ -70,6 +71,16 @@ describe('an exam on pairs', () => {
     const own = await openPairs(pairsFile({ ...good, reworded: 'brighten it' }));
     expect((await own.at(0)).reworded).toBe('brighten it');
     expect((await openPairs(pairsFile(good))).name).not.toBe(own.name);
+  });
+
+  it('explains the format if the file is missing', async () => {
+    const error = await openPairs('/nowhere/pairs.jsonl').then(
+      () => null,
+      (raised: unknown) => raised as DataError,
+    );
+    expect(error?.toText()).toMatch(
+      /^\/nowhere\/pairs\.jsonl: there is no such file of pairs\n {2}Write lines such as/,
+    );
   });
 
   it.each([

@@ -8,7 +8,7 @@ it('names the terms of a reward with their weights', () => {
     { name: 'word_sequence', weight: 0.25 },
     { name: 'exact_words', weight: 0.75 },
   ];
-  expect(scaleOf(terms)).toMatchObject({ label: '0.25 word_sequence + 0.75 exact_words', terms: 2, most: 1 });
+  expect(scaleOf(terms)).toMatchObject({ label: '0.25 × word_sequence + 0.75 × exact_words', terms: 2, most: 1 });
 });
 
 it('reports nothing of terms that it does not know', () => {

@@ -22,6 +22,7 @@ import {
 } from '../../../core/remote/remote.js';
 import type { CanaryResult } from '../../judge/client.js';
 import { excerpt } from '../../judge/parse.js';
+import { weightedNames } from '../../score/choice.js';
 import { isJudgeAbsent } from '../../score/iteration.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions, UnscoredReason } from '../../score/types.js';
 import { weightedSum } from '../../score/weighted.js';
@@ -370,7 +371,7 @@ function errorIn(text: string): string {
 }
 
 function describe({ terms = [], reward = '' }: HealthReply): string {
-  return `${terms.map(({ name, weight }) => `${weight} ${name}`).join(' + ')} (${reward.slice(0, 12)})`;
+  return `${weightedNames(terms)} (${reward.slice(0, 12)})`;
 }
 
 function parseJson(text: string): unknown {

@@ -261,7 +261,7 @@ describe('readiness', () => {
       await here.start(one),
       await here.start(rewardOf({ x: { weight: 1, score: byPicture('x') } }, 'other')),
     ];
-    await expect(poolOf([a.url, b.url]).ready(0)).rejects.toThrow('have different settings: 1 seen');
+    await expect(poolOf([a.url, b.url]).ready(0)).rejects.toThrow('have different settings: seen');
     await expect(poolOf([a.url], { weights: { x: 1 } }).ready(0)).rejects.toThrow("no term 'x'; available: seen");
   });
 });
