@@ -1,7 +1,7 @@
 /** `editrl check CONFIG…`: reports invalid settings and everything that would block the runs on this machine. */
 import { loadingOnce, type LoadedConfig } from '../config/load.js';
 import { EditrlError } from '../core/errors.js';
-import { lazy } from '../launch/preflight/obstacle.js';
+import { exitCodeOf, lazy } from '../launch/preflight/obstacle.js';
 import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { LaunchReport } from './launch_check.js';
@@ -23,7 +23,7 @@ export const checkVerb: Action = {
       .example('$0 check configs/sft_*.jsonnet --with configs/lib/tiny.libsonnet', 'Check several configs')
       .example('$0 check configs/sft_s__rl_s.jsonnet --deep', 'Also check that its judge is ready')
       .example('$0 check configs/sft_s__rl_s.jsonnet --launch --set launch.processes=2', 'Also start two processes')
-      .epilogue('Exit codes: 0 ready, 1 something blocks a run on this machine, 2 a config is invalid.'),
+      .epilogue('Exit codes: 0 ready, 1 something blocks a run on this machine, 2 a config must change.'),
   run: async (args) => {
     const json = flag(args, 'json');
     const { configs, exitCode } = await checkConfigs(args, json ? () => {} : printChecked);
@@ -100,7 +100,7 @@ export async function checkConfigs(
         ...(reached === null && notes.length === 0 ? {} : { notes }),
         ...(launched !== null && 'text' in launched ? { launch: launched } : {}),
       };
-      if (obstacles.length > 0) exitCode = Math.max(exitCode, 1);
+      exitCode = Math.max(exitCode, exitCodeOf(found), obstacles.length > 0 ? 1 : 0);
     } catch (error) {
       if (!(error instanceof EditrlError)) throw error;
       exitCode = Math.max(exitCode, error.exitCode);

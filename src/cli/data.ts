@@ -27,15 +27,20 @@ import { parentCheckpoint } from '../run/claim/parents.js';
 import { readState } from '../run/state.js';
 import { writeBenchmark } from '../data/benchmarks.js';
 
-const SAMPLES: Record<DatasetReport['kind'], string> = {
-  edits: 'edits',
-  images: 'images',
-  inpainting: 'inpainting samples',
-  videos: 'questions about videos',
-  pictured: 'edits in rows',
-  captioned: 'captioned images',
-  texts: 'prompts',
+/** The word for one sample, and for several. */
+const SAMPLES: Record<DatasetReport['kind'], readonly [one: string, several: string]> = {
+  edits: ['edit', 'edits'],
+  images: ['image', 'images'],
+  inpainting: ['inpainting sample', 'inpainting samples'],
+  videos: ['question about a video', 'questions about videos'],
+  pictured: ['edit in rows', 'edits in rows'],
+  captioned: ['captioned image', 'captioned images'],
+  texts: ['prompt', 'prompts'],
 };
+
+function countOf(samples: number, kind: DatasetReport['kind']): string {
+  return `${samples} ${SAMPLES[kind][samples === 1 ? 0 : 1]}`;
+}
 
 /** Shows progress on one terminal line and clears it at the end. */
 function showProgress(done: number, total: number): void {
@@ -46,7 +51,7 @@ function showProgress(done: number, total: number): void {
 function printReport(report: DatasetReport): void {
   const labeled = ['edits', 'pictured', 'texts'].includes(report.kind) ? `, ${report.labelled} labeled` : '';
   const size = report.kind === 'texts' ? '' : `, size ${report.sizes.join(', ') || 'unknown'}`;
-  printLine(`${report.path}: ${report.samples} ${SAMPLES[report.kind]}${labeled}${size}`);
+  printLine(`${report.path}: ${countOf(report.samples, report.kind)}${labeled}${size}`);
   if (report.remark !== null) printError(`${styled('warning', 'yellow', process.stderr)}: ${report.remark}`);
   for (const problem of report.problems) printError(`editrl: ${problem.toText()}`);
 }
@@ -222,7 +227,7 @@ export const packVerb: Action = {
     const tokenizer = text(args, 'tokenizer');
     const codes = tokenizer === '' ? null : await openCodes(tokenizerFolder(tokenizer, text(args, 'exp-dir')));
     const json = flag(args, 'json');
-    let said = 0;
+    let printed = 0;
     try {
       const report = await packDataset({
         instructions: text(args, 'instructions'),
@@ -230,9 +235,9 @@ export const packVerb: Action = {
         size,
         codes,
         onProgress: (done, total) => {
-          if (json || done - said < PROGRESS_EVERY || done === total) return;
+          if (json || done - printed < PROGRESS_EVERY || done === total) return;
           printLine(`${done} of ${total} edits`);
-          said = done;
+          printed = done;
         },
       });
       if (json) printJson(report);
@@ -289,7 +294,7 @@ async function openCodes(folder: string): Promise<ImageCodes & { dispose(): Prom
 function printPacked({ out, kind, splits, words, was_there }: PackReport): void {
   printLine(was_there ? `${out}: the same dataset already exists.` : `${out}:`);
   for (const { list, samples, labelled } of splits) {
-    printLine(`  ${list}: ${samples} ${kind}${kind === 'edits' ? `, ${labelled} labeled` : ''}`);
+    printLine(`  ${list}: ${countOf(samples, kind)}${kind === 'edits' ? `, ${labelled} labeled` : ''}`);
   }
   if (words !== null) printLine(`  ${join(out, 'tokenizer.json')}: the vocabulary, with ${words} words of these edits`);
 }
@@ -336,7 +341,7 @@ export const benchVerb: Action = {
     else {
       const counts = Object.entries(types).map(([type, count]) => `${type} ${count}`);
       const total = Object.values(types).reduce((sum, count) => sum + count, 0);
-      printLine(`${out}: ${total} edits (${counts.join(', ')})`);
+      printLine(`${out}: ${countOf(total, 'edits')} (${counts.join(', ')})`);
     }
     return 0;
   },

@@ -28,10 +28,9 @@ export const planVerb: Action = {
   run: async (args) => {
     const { plan, warnings } = await planOf(args);
     printWarnings(warnings);
-    const exitCode = plan.obstacles.length > 0 ? 1 : 0;
     if (flag(args, 'json')) {
       printJson(plan);
-      return exitCode;
+      return plan.exit_code;
     }
     printLine(`${plan.experiment}: ${count(plan.cells.length, 'cell')}, ${count(plan.parents.length, 'parent')}\n`);
     printLine(table('cell', plan.cells, plan.experiment));
@@ -43,7 +42,7 @@ export const planVerb: Action = {
     }
     for (const { run, message } of plan.obstacles) printWrapped(`blocked ${run}: ${message}`);
     for (const warning of plan.warnings) printWrapped(`warning: ${warning}`);
-    return exitCode;
+    return plan.exit_code;
   },
 };
 
@@ -125,7 +124,10 @@ function footer(runs: readonly PlannedRun[]): string[] {
   const done = runs.filter(({ state }) => state === 'finished').length;
   const left = runs.flatMap(({ seconds_left }) => seconds_left ?? []).reduce((sum, seconds) => sum + seconds, 0);
   const unknown = runs.filter(({ seconds_left }) => seconds_left === null).length;
-  const time = unknown === runs.length ? 'unknown until a run of each kind is finished' : formatDuration(left);
+  const time =
+    unknown === runs.length
+      ? 'unknown (estimates come from finished runs of the same task and algorithm)'
+      : formatDuration(left);
   const partly = unknown > 0 && unknown < runs.length ? `, and ${count(unknown, 'run')} of unknown length` : '';
   const changed = runs.filter(({ state }) => state === 'changed').length;
   const extended = runs.filter(({ state }) => state === 'extended').length;
@@ -143,6 +145,9 @@ function footer(runs: readonly PlannedRun[]): string[] {
       : [
           `${count(extended, 'run')} extended: finished with fewer iterations than configured. A sweep trains the rest.`,
         ]),
+    ...(runs.some(({ memory_bytes }) => memory_bytes === null)
+      ? ['memory –: unknown, because a model is not on this machine yet, or another program trains the run']
+      : []),
     ...(tight === undefined ? [] : [`! exceeds the free memory: ${String(tight.memory_advice)}`]),
   ];
 }

@@ -139,11 +139,21 @@ async function trainAndReport(config: LoadedConfig, { json, view, fresh = false 
       // Leaves the parts of the reward to `editrl report`, so the output fits on a terminal.
       const short = { ...report, heldout: { ...report.heldout, parts: {} } };
       printLine(`\n${formatReport(short, outputWidth())}`);
+      printSentence(await describeNextSteps(config.settings));
     }
     return 0;
   } finally {
     await launcher.close();
   }
+}
+
+/** The commands that show and use a run. */
+export async function describeNextSteps(settings: RunSettings): Promise<string> {
+  const { openRecipeOf } = await import('../recipes/open.js');
+  const { run_name: name } = settings;
+  const edits = isTrainable(settings) && openRecipeOf(settings).writeEdit !== undefined;
+  const edit = edits ? ` To edit an image: editrl edit ${name} IMAGE "INSTRUCTION".` : '';
+  return `\nTo see more: editrl report ${name}, or editrl dashboard.${edit}`;
 }
 
 /** Explains why a run ended early or is finished, and how to continue. Null if the report is enough. */

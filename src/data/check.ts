@@ -43,7 +43,7 @@ export interface DatasetReport {
   readonly samples: number;
   /** Edits with the answer's codes. Rows with a response or an edited image, or with expected words. */
   readonly labelled: number;
-  /** Height and width in codes or pixels, as `4x4`, of all samples. Several if they differ. */
+  /** Width and height in codes or pixels, as `6x4`, of all samples. Several if they differ. */
   readonly sizes: readonly string[];
   /** The problems found: of edits and images at most MAX_PROBLEMS, otherwise all. */
   readonly problems: readonly DataError[];
@@ -125,7 +125,7 @@ class Tally {
   }
 
   size({ height, width }: { readonly height: number; readonly width: number }): void {
-    this.sizes.add(`${height}x${width}`);
+    this.sizes.add(`${width}x${height}`);
   }
 
   /** In the order of the samples. */

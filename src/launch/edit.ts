@@ -59,6 +59,8 @@ export async function applyEditor(
       `validation.prompts=${edit.count}`,
       `validation.seed=${seed}`,
       'validation.measure=[]',
+      // The run's own training data is not needed, and a user's image may be part of it.
+      `data.train=${JSON.stringify([{ path: data }])}`,
       // One sampling mode is enough. Some recipes have no choice.
       ...('greedy' in settings.validation ? [`validation.greedy=${!sampled}`] : []),
       ...(rewarded ? NO_JUDGE : []),

@@ -10,6 +10,7 @@ import { deviceKind, type DeviceKind, type Devices } from './machine/devices.js'
 import { machineMemory, type Memory } from './machine/memory.js';
 import type { MemoryModel } from './machine/estimate.js';
 import { describeParts } from './machine/placement.js';
+import { exitCodeOf } from './preflight/obstacle.js';
 import { Preflight } from './preflight/preflight.js';
 import { planJobs, roomFor, sizeJobs, type TightMemory } from './sweep/plan.js';
 import { refusedChanges, runFolders } from './sweep/run_folders.js';
@@ -52,6 +53,8 @@ export interface ExperimentPlan {
   readonly downloads: readonly string[];
   /** Problems that prevent runs on this machine. */
   readonly obstacles: readonly { readonly run: string; readonly message: string }[];
+  /** 0 if nothing blocks the runs. See `exitCodeOf`. */
+  readonly exit_code: number;
   /** Warnings about runs that nothing prevents. */
   readonly warnings: readonly string[];
 }
@@ -99,6 +102,7 @@ export async function planExperiment(
     at_once: atOnce(experiment, devices, machine.free, memory),
     downloads: [...new Set([...runs.values()].flatMap(({ config }) => missingModels(config.settings)))],
     obstacles: checked.obstacles.map(({ run, error }) => ({ run, message: error.toText() })),
+    exit_code: exitCodeOf(checked.obstacles),
     warnings: checked.warnings(),
   };
 }

@@ -103,8 +103,8 @@ export class SupervisedTraining<P extends Prompt, A extends Answer, H> implement
   }
 
   shouldStop(): string | null {
-    const flat = this.#stopping.exhausted;
-    return flat === null ? null : `the held-out loss has been flat for ${flat} validations`;
+    const validations = this.#stopping.exhausted;
+    return validations === null ? null : `the held-out loss has not improved for ${validations} validations`;
   }
 
   async files(iteration: number): Promise<CheckpointFiles> {

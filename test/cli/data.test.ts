@@ -37,13 +37,13 @@ describe('editrl data pack', () => {
     const written = capture();
     expect(await main([...args, '--size', '16'])).toBe(0);
     expect(written).toEqual({
-      out: `${folder}/out:\n  ${folder}/out/train/list/tokenized_datalist.json: 1 images\n`,
+      out: `${folder}/out:\n  ${folder}/out/train/list/tokenized_datalist.json: 1 image\n`,
       error: '',
     });
     expect(await main([...args, '--size', '16x16'])).toBe(0);
     expect(written.out).toContain(`${folder}/out: the same dataset already exists.\n`);
     expect(await main(['data', 'check', join(folder, 'out')])).toBe(0);
-    expect(written.out).toContain('1 images, size 16x16');
+    expect(written.out).toContain('1 image, size 16x16');
   });
 
   it('packs edits in the codes of a finished run, or of a model folder', async () => {
@@ -99,7 +99,7 @@ describe('editrl data check of several datasets', () => {
     const paths = ['b.parquet', 'a.jsonl', 'gone.jsonl', 'd.txt', 'a.jsonl'].map((name) => join(folder, name));
     const written = capture();
     expect(await main(['data', 'check', ...paths])).toBe(1);
-    expect(written.out.match(/1 prompts, 0 labeled/g)).toHaveLength(2);
+    expect(written.out.match(/1 prompt, 0 labeled/g)).toHaveLength(2);
     for (const name of ['b.parquet', 'gone.jsonl', 'd.txt']) expect(written.error).toContain(join(folder, name));
     const machine = capture();
     expect(await main(['data', 'check', '--json', ...paths])).toBe(1);
@@ -120,7 +120,7 @@ describe('editrl data check of inpainting samples', () => {
     });
     const written = capture();
     expect(await main(['data', 'check', folder])).toBe(1);
-    expect(written.out).toContain(`${folder}/self_bench.txt: 4 inpainting samples, size 4x6\n`);
+    expect(written.out).toContain(`${folder}/self_bench.txt: 4 inpainting samples, size 6x4\n`);
     for (const found of ['13_source.png', '13_mask.png', '13_ref.png', '2_mask.png: the mask is empty']) {
       expect(written.error).toContain(found);
     }

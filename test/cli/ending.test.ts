@@ -20,10 +20,10 @@ const finished: RunState = {
 const overlays = ['configs/lib/tiny.libsonnet'];
 
 describe('the end of a run', () => {
-  it('that stopped because its loss was flat says what makes it continue', async () => {
+  it('that stopped because its loss did not improve explains how to continue', async () => {
     const sets = ['algorithm.sft.patience=4', 'num_iterations=1000'];
     const { settings } = await loadConfig({ file: 'configs/sft_s.jsonnet', overlays, sets });
-    const reason = 'the held-out loss has been flat for 4 validations';
+    const reason = 'the held-out loss has not improved for 4 validations';
     const flat = { ...finished, stopped_early: true, reason };
     for (const already of [true, false]) {
       expect(describeEnding(settings, flat, already)).toBe(

@@ -62,7 +62,7 @@ describe('editrl judge exam', () => {
     const lines = written.out.split('\n');
     const tabular = lines.filter((line) => /±|──/.test(line));
     expect(Math.max(...tabular.map((line) => line.length))).toBeLessThanOrEqual(80);
-    expect(lines[0]).toContain(`${JUDGE_MODEL}, reward '1 viescore': 21 cases of tiny`);
+    expect(lines[0]).toContain(`${JUDGE_MODEL}, reward 'viescore': 21 cases of tiny`);
     expect(written.out).toContain('It rewards a copy of the source');
     expect(written.out).toMatch(/^gain by a copy +0\.7\d\d ± 0\.\d+ +at most 0\.05 +fault: copies$/m);
     expect(written.out).toMatch(/^right above copy +1\.000 ± 0\.000 +at least 0\.75 +ok$/m);

@@ -189,7 +189,7 @@ describe('editrl config', () => {
       file,
       "{ run_name: 'other', task: 'external', num_iterations: 1, launch: { command: ['no-such-trainer'] } }",
     );
-    const text = "PATH: launch.command: no program 'no-such-trainer'";
+    const text = "launch.command: no program 'no-such-trainer' on PATH";
     expect(await main(['check', file, 'configs/tiny_vq.jsonnet'])).toBe(1);
     expect(written.out).toBe(`blocked  ${file}  other\nok  configs/tiny_vq.jsonnet  tiny_vq\n`);
     expect(written.error).toContain(`other: ${text}`);

@@ -198,7 +198,7 @@ describe.skipIf(!hasFfmpeg)('videos of questions (skipped without ffmpeg)', () =
     const onProgress = (done: number, total: number) => told.push(`${done} of ${total}`);
     const { problems, ...report } = await checkDataset(list, { onProgress });
     expect(told).toEqual(['2 of 5', '3 of 5', '4 of 5', '5 of 5']);
-    expect(report).toMatchObject({ kind: 'videos', samples: 5, sizes: ['32x48'] });
+    expect(report).toMatchObject({ kind: 'videos', samples: 5, sizes: ['48x32'] });
     expect(problems.map((one) => one.toText())).toEqual([
       expect.stringMatching(/sample 4: there is no file .*gone\.mp4/),
       expect.stringMatching(/sample 2: .*cut\.mp4: it ends early: at least 677 bytes/),

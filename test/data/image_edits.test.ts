@@ -59,7 +59,7 @@ describe('edits of images in rows', () => {
     writeFiles(join(other, '..'), { 'sub/b.png': plain(8, 4, [1, 2, 3]) });
     const [one, two] = [await openImageEdits(list, null, columns), await openImageEdits(other, null, columns)];
     expect(one.digest.files).not.toBe(two.digest.files);
-    expect((await checkDataset(other)).sizes).toEqual(['4x4', '4x8']);
+    expect((await checkDataset(other)).sizes).toEqual(['4x4', '8x4']);
   });
 
   it.each([[[]], [['a.png', '']], [['a.png', 3]], [{ a: 'a.png' }]])(

@@ -65,7 +65,7 @@ describe('data check', () => {
     const [found] = findDatalists(folder);
     expect(found).toBe(join(folder, 'self_bench.txt'));
     const report = await checkDataset(found);
-    expect(report).toMatchObject({ path: found, kind: 'inpainting', samples: 42, sizes: ['4x6'], remark: null });
+    expect(report).toMatchObject({ path: found, kind: 'inpainting', samples: 42, sizes: ['6x4'], remark: null });
     const said = report.problems.map((problem) => problem.toText());
     expect(said).toHaveLength(1 + 3 + 30 + 1);
     for (const number of numbers.slice(5, 35)) {

@@ -72,10 +72,13 @@ export function idleGpuProblem(machine: Machine = thisMachine()): string | null 
     : `this machine has an NVIDIA GPU (${device}) that provider 'auto' cannot use: ${problem}`;
 }
 
-const CUDA_REMEDY =
-  'To use the GPU, run the script scripts/fetch_cuda, which downloads the CUDA provider. ' +
-  "To compute on the CPU, set engine.provider to 'cpu' or launch.devices to [], " +
-  "or hide the GPUs from this command: CUDA_VISIBLE_DEVICES=''.";
+const FETCH_PROVIDER = 'To use the GPU, run the script scripts/fetch_cuda, which downloads the CUDA provider.';
+
+/** What to do, by the requested provider. Without GPUs, 'auto' computes on the CPU, and 'cuda' fails. */
+const REMEDIES = {
+  auto: `${FETCH_PROVIDER} To compute on the CPU, set engine.provider to 'cpu' or launch.devices to [], or hide the GPUs from this command: CUDA_VISIBLE_DEVICES=''.`,
+  cuda: `${FETCH_PROVIDER} To compute on the CPU, set engine.provider to 'cpu'.`,
+} as const;
 
 /**
  * Raises EngineError, with the choices, if 'auto' would leave an NVIDIA GPU idle, or if 'cuda' is requested and its
@@ -84,5 +87,7 @@ const CUDA_REMEDY =
 export function rejectIdleGpu(choice: 'auto' | 'cuda', machine: Machine = thisMachine()): void {
   const problem = choice === 'auto' ? idleGpuProblem(machine) : cudaProblem(machine);
   if (problem === null) return;
-  throw new EngineError(choice === 'auto' ? problem : `provider cuda: ${problem}`, { next: CUDA_REMEDY });
+  throw new EngineError(choice === 'auto' ? problem : `engine.provider is 'cuda', but ${problem}`, {
+    next: REMEDIES[choice],
+  });
 }

@@ -73,9 +73,9 @@ export function totalOf(names: LiveSnapshot['names']): number {
   return PHASES.reduce((sum, phase) => sum + names[phase].length, 0);
 }
 
-/** `8m 20s, about 4m 00s left`. */
+/** `8m 20s elapsed, about 4m 00s left`. */
 export function timeLine({ elapsedS, leftS }: Pick<LiveSnapshot, 'elapsedS' | 'leftS'>): string {
-  return `${formatDuration(elapsedS)}${leftS === null ? '' : `, about ${formatDuration(leftS)} left`}`;
+  return `${formatDuration(elapsedS)} elapsed${leftS === null ? '' : `, about ${formatDuration(leftS)} left`}`;
 }
 
 /** Everything about one run. */
@@ -106,7 +106,7 @@ function panel({ title }: LiveSnapshot, run: RunProgress, width: number, paint: 
 
 function progressBar({ iteration, numIterations, elapsedS, leftS }: RunProgress, width: number, paint: Paint): string {
   const left = leftS === null ? '' : `, ${formatDuration(leftS)} left`;
-  const text = `  ${iteration}/${numIterations}  ${formatDuration(elapsedS)}${left}`;
+  const text = `  ${iteration}/${numIterations}  ${formatDuration(elapsedS)} elapsed${left}`;
   const bar = Math.max(4, Math.min(40, width - 2 - textWidth(text)));
   const filled = Math.round(bar * Math.min(1, numIterations === 0 ? 0 : iteration / numIterations));
   return `  ${paint('━'.repeat(filled), 'green')}${paint('┄'.repeat(bar - filled), 'dim')}${clip(text, Math.max(0, width - 2 - bar))}`;
@@ -139,7 +139,7 @@ export function runLine(title: string, run: RunProgress, width: number, nameWidt
     ...(waitsFor !== null ? [`waits: ${oneLine(waitsFor)}`] : []),
     ...(objective === null ? [] : [`${objective.label} ${objective.show(objective.values.at(-1) ?? NaN)}`]),
     ...heldOut.slice(0, 1).map(({ label, points }) => `${label} ${points[points.length - 1].shown}`),
-    leftS === null ? formatDuration(elapsedS) : `${formatDuration(leftS)} left`,
+    leftS === null ? `${formatDuration(elapsedS)} elapsed` : `${formatDuration(leftS)} left`,
     ...(says === null ? [] : [oneLine(says)]),
     run.where,
   ];

@@ -260,6 +260,7 @@ export class LiveView extends ProgressView {
   override begin(progress: LiveProgress): void {
     super.begin(progress);
     this.#busy = null;
+    if (progress.opening !== null) this.say(`${progress.title}: ${progress.opening}`);
     this.tick();
   }
 

@@ -239,6 +239,9 @@ export interface LiveProgress {
   readonly running: ReadonlyMap<string, RunInProgress>;
 }
 
+const WHILE_IT_RUNS =
+  'To follow them in a browser: editrl dashboard. Ctrl-C saves a checkpoint, and the same command continues.';
+
 /** Progress of a run and its parents, which run one after another. */
 export class ChainProgress implements LiveProgress {
   readonly title: string;
@@ -253,7 +256,7 @@ export class ChainProgress implements LiveProgress {
 
   get opening(): string | null {
     const names = [...this.#phases.keys()];
-    return names.length < 2 ? null : `${names.length} runs, one after another: ${names.join(', ')}`;
+    return names.length < 2 ? null : `${names.length} runs, one after another: ${names.join(', ')}\n${WHILE_IT_RUNS}`;
   }
 
   names(phase: Phase): readonly string[] {

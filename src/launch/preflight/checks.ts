@@ -1,12 +1,12 @@
 /** Checks of a run on this machine before anything starts. They write nothing and use no network. */
 import type { ShapeOf } from '../../recipes/shared/memory.js';
-import { accessSync, constants, statSync } from 'node:fs';
+import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import type { LoadedConfig } from '../../config/load.js';
 import { cannotRunYet, dependencies } from '../../config/models.js';
-import { ConfigError, RunError } from '../../core/errors.js';
+import { CheckpointError, ConfigError, RunError } from '../../core/errors.js';
 import { cachedModel, cachedSnapshot } from '../../models/hub/cache.js';
-import { hubKey, modelFolder } from '../../models/reference.js';
+import { HOW_TO_NAME_MODELS, hubKey, modelFolder } from '../../models/reference.js';
 import { rejectIdleGpu } from '../../compute/onnx/cuda.js';
 import { openRecipeOf } from '../../recipes/open.js';
 import { enginesOf, recipeOf, rewardOf } from '../../recipes/settings.js';
@@ -121,10 +121,10 @@ const checks = {
     });
   }),
   models: trained((settings) =>
-    recipeOf(settings)
-      .models.map((key) => getPath(settings, key) as ModelReference | null | undefined)
-      .filter((model) => typeof model === 'string')
-      .map((model) => [`model ${model}`, () => void modelFolder(model, () => '')]),
+    recipeOf(settings).models.flatMap((key): NamedCheck[] => {
+      const model = getPath(settings, key) as ModelReference | null | undefined;
+      return typeof model === 'string' ? [[`model ${model}`, () => checkFolderOf(key, model)]] : [];
+    }),
   ),
   /** A vLLM of the run: its program, and its model if it exists already. */
   sampler: trained((settings) => {
@@ -194,19 +194,21 @@ function checkDevices(settings: RunSettings, devices: Devices): void {
     });
   }
   if (providers.includes('cuda') && (onCpu || devices.gpus.length === 0)) {
-    throw new ConfigError(
-      `engine.provider is 'cuda', and ${onCpu ? 'launch.devices is []' : 'this machine has no visible NVIDIA GPU'}`,
-      {
-        where: settings.run_name,
-        next: "Set engine.provider to 'cpu' or 'auto'.",
-      },
-    );
+    const details = { where: settings.run_name, next: "Set engine.provider to 'cpu' or 'auto'." };
+    throw onCpu
+      ? new ConfigError("engine.provider is 'cuda', and launch.devices is []", details)
+      : new RunError("engine.provider is 'cuda', and this machine has no visible NVIDIA GPU", details);
   }
   const kind = deviceKind(settings, devices);
   const own = runDevices(settings, devices);
   const processes = processesOf(settings, own, kind);
   if (kind === 'cpu') checkCores(processes, devices.cpus);
   wholeMachinePlacement({ ...settings.launch, processes }, own, kind);
+}
+
+function checkFolderOf(key: string, folder: string): void {
+  if (existsSync(folder)) return;
+  throw new CheckpointError('there is no such model folder', { where: `${key}: ${folder}`, next: HOW_TO_NAME_MODELS });
 }
 
 function fail(error: Error): never {
@@ -244,8 +246,9 @@ function programCheck(program: string, { key, next }: NamedProgram, path = proce
         ? [resolve(program)]
         : path.split(delimiter).map((dir) => join(dir, program));
       if (places.some(isProgram)) return;
-      throw new ConfigError(`${key}: no program '${program}'`, {
-        where: program.includes('/') ? resolve(program) : 'PATH',
+      const isPath = program.includes('/');
+      throw new RunError(`no program '${isPath ? resolve(program) : program}'${isPath ? '' : ' on PATH'}`, {
+        where: key,
         next,
       });
     },

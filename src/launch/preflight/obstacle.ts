@@ -1,10 +1,16 @@
 /** Helpers for checks before a run. */
-import { EditrlError } from '../../core/errors.js';
+import { ConfigError, EditrlError } from '../../core/errors.js';
 
 /** A problem that prevents a run. */
 export interface Obstacle {
   readonly run: string;
   readonly error: EditrlError;
+}
+
+/** The exit code of a command that these problems block: 2 if a config must change, 1 if only this machine blocks a run, 0 without problems. */
+export function exitCodeOf(obstacles: readonly Obstacle[]): 0 | 1 | 2 {
+  if (obstacles.length === 0) return 0;
+  return obstacles.some(({ error }) => error instanceof ConfigError) ? 2 : 1;
 }
 
 /** The EditrlError that a check raises. Null if it passes. Other errors are raised. */

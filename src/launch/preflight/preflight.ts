@@ -7,7 +7,7 @@ import { getPath, isObject } from '../../core/schema/walk.js';
 import { measuredReward } from '../../rewards/schema/reward.js';
 import { chosenTerms } from '../../rewards/score/choice.js';
 import type { LoadedConfig } from '../../config/load.js';
-import { ConfigError, DataError, type EditrlError } from '../../core/errors.js';
+import { ConfigError, DataError, RunError, type EditrlError } from '../../core/errors.js';
 import { checkChanges } from '../../run/claim/claim.js';
 import { isTrainable } from '../../config/recipes.js';
 import { openRecipeOf } from '../../recipes/open.js';
@@ -23,7 +23,7 @@ import { memoryOf, type MemoryModel } from '../machine/estimate.js';
 import { shapesOf } from '../machine/shapes.js';
 import { RewardTrials, type AskJudge } from '../reward/trial.js';
 import { checksFor, type NamedCheck } from './checks.js';
-import { failureOf, lazy, type Obstacle } from './obstacle.js';
+import { exitCodeOf, failureOf, lazy, type Obstacle } from './obstacle.js';
 import { answeringModel, examsOf } from '../../run/exams.js';
 import { summaryOf } from '../../run/report/exam.js';
 import type { HubModels } from '../models/hub.js';
@@ -209,13 +209,14 @@ async function changedRuns(runs: readonly LoadedConfig[]): Promise<Obstacle[]> {
   return found;
 }
 
-/** Raises the problems of runs: a single error, or one ConfigError for all of them. */
+/** Raises the problems of runs: a single error, or one error for all of them, which is a ConfigError if a config must change. */
 export function throwObstacles(all: readonly Obstacle[]): void {
   if (all.length === 0) return;
   if (all.length === 1) throw all[0].error;
   const lines = all.slice(0, MAX_SHOWN).map(({ run, error }) => `${run}: ${error.toText()}`);
   const more = all.length > MAX_SHOWN ? `\nand ${all.length - MAX_SHOWN} more` : '';
-  throw new ConfigError(`${all.length} problems found; nothing was started\n${lines.join('\n')}${more}`);
+  const message = `${all.length} problems found; nothing was started\n${lines.join('\n')}${more}`;
+  throw exitCodeOf(all) === 2 ? new ConfigError(message) : new RunError(message);
 }
 
 /** One sentence for each reward whose latest exam failed, or that would give GRPO little to learn from. */

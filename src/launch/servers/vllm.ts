@@ -19,7 +19,7 @@ import { writeFileAtomic } from '../../core/files.js';
 export const DEFAULT_COMMAND = ['vllm', 'serve'] as const;
 const WHERE = 'rollout.engine.serve';
 export const HOW_TO_INSTALL =
-  'Install vLLM (0.10.2 or later, for images 0.32; pip install vllm) where this program finds it, name it in rollout.engine.serve.command, or name a server that runs in rollout.engine.base_url.';
+  'Install vLLM 0.32 or later (pip install vllm; 0.10.2 is enough for an adapter on text) where this program finds it, name it in rollout.engine.serve.command, or name a server that runs in rollout.engine.base_url.';
 
 /** Seconds to wait beyond the limit for the start. That limit ends the server first. */
 const MARGIN_S = 60;

@@ -103,7 +103,11 @@ class Worker {
     const terminal = (line: string): void => void process.stdout.write(`${line}\n`);
     const log = openRunLog({ paths: handle.paths, attempt: handle.attempt, rank: 0, terminal });
     try {
-      const begun = `${handle.kind === 'new' ? 'starting' : 'resuming'} ${settings.run_name}${resumeNote(handle)}`;
+      const { run_name, task, algorithm } = settings;
+      const begun =
+        handle.kind === 'new'
+          ? `starting ${run_name} (task ${task}, algorithm ${algorithm.type})`
+          : `resuming ${run_name}${resumeNote(handle)}`;
       const { evaluation } = config;
       const what = evaluation === undefined ? begun : `evaluating ${evaluation.checkpoint ?? 'the starting model'}`;
       log.logger.info(`${what} in ${handle.paths.dir}`);

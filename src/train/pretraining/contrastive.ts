@@ -112,7 +112,7 @@ export function clipNetwork(
       'validation/accuracy': meanOf(batches, (one) => one.accuracy),
       'validation/matched_cosine': meanOf(batches, ({ matched }) => matched),
     }),
-    flatLossName: 'loss',
+    stoppingLossName: 'loss',
     // Together with the weights, a folder for the reward term `clip`.
     files: () => {
       const preprocessor = {

@@ -90,7 +90,7 @@ export async function autoencoderNetwork(
       // PSNR is usually reported for pixels in [0, 1].
       return { 'validation/loss': error, 'validation/psnr': psnr(error / 4) };
     },
-    flatLossName: 'error',
+    stoppingLossName: 'error',
     // The config contains the factor that gives latents unit variance.
     files: () => ({ [CONFIG_FILE]: autoencoderConfigJson(configOf(init, 1 / Math.sqrt(spread ?? 1))) }),
     state: () => (spread === null ? {} : { latent_mean_square: spread }),

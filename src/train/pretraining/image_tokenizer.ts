@@ -98,7 +98,7 @@ export async function tokenizerNetwork(
         'codebook/used': used.size / init.codebook_size,
       };
     },
-    flatLossName: 'error',
+    stoppingLossName: 'error',
     limitsAllSetsTogether: true,
     files: () => ({ [CONFIG_FILE]: `${JSON.stringify(init, null, 2)}\n`, [TOKENIZER_FILE]: tokenizerJson }),
   };

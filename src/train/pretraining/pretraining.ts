@@ -42,7 +42,7 @@ export interface Network<T, M> {
   /** The metrics of all held-out batches. */
   evaluationMetrics(batches: readonly M[]): Metrics & { 'validation/loss': number };
   /** The name of the held-out loss in the message about early stopping. */
-  readonly flatLossName: 'error' | 'loss';
+  readonly stoppingLossName: 'error' | 'loss';
   /** Whether `validation.prompts` limits the samples of all held-out sets together instead of each set. */
   readonly limitsAllSetsTogether?: true;
   /** The files of a checkpoint in addition to the weights. */
@@ -136,8 +136,10 @@ export class Pretraining<T, M> implements Training {
   }
 
   shouldStop(): string | null {
-    const flat = this.#stopping.exhausted;
-    return flat === null ? null : `the held-out ${this.network.flatLossName} has been flat for ${flat} validations`;
+    const validations = this.#stopping.exhausted;
+    return validations === null
+      ? null
+      : `the held-out ${this.network.stoppingLossName} has not improved for ${validations} validations`;
   }
 
   async files(iteration: number): Promise<CheckpointFiles> {

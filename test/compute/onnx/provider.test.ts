@@ -53,6 +53,8 @@ describe('the provider', () => {
     expect(error).toBeInstanceOf(EngineError);
     expect(error?.message).toContain('lacks libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so');
     expect(error?.next).toContain('scripts/fetch_cuda');
+    // Neither hiding the GPUs nor launch.devices helps an engine that requires CUDA.
+    expect(error?.next).not.toMatch(/CUDA_VISIBLE_DEVICES|launch\.devices/);
     await expect(resolveProvider('cuda', machine('darwin'))).rejects.toThrow(/no CUDA provider for darwin/);
   });
 

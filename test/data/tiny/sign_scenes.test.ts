@@ -114,7 +114,7 @@ describe('the signs on disk', () => {
     expect(lists).toEqual([...SIGN_SPLITS].sort().map((split) => join(folder, 'signs', split, 'self_bench.txt')));
     for (const split of SIGN_SPLITS) {
       const report = await checkDataset(join(folder, 'signs', split, 'self_bench.txt'), { checkPrompt: targetOf });
-      expect(report).toMatchObject({ samples: world.sizes[split], sizes: ['16x32'], problems: [] });
+      expect(report).toMatchObject({ samples: world.sizes[split], sizes: ['32x16'], problems: [] });
       expect(existsSync(join(folder, 'signs', split, 'SHA256SUMS'))).toBe(true);
     }
     const bench = openSelfBench(join(folder, 'signs', 'validation'));

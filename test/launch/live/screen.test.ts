@@ -59,10 +59,10 @@ describe('the live screen', () => {
     const one = { ...snapshot, running: [working] };
     expect(renderScreen(one, { columns: 80, rows: 24 })).toEqual([
       '',
-      'table  2 of 8 finished, 2 running, 3 queued, 1 failed  8m 20s, about 4m 00s',
-      'left',
+      'table  2 of 8 finished, 2 running, 3 queued, 1 failed  8m 20s elapsed, about 4m',
+      '00s left',
       '  reward-viescore__seed-1',
-      '  ━━━━━━━━━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄  30/60  1m 02s, 1m 01s left',
+      '  ━━━━━━━━━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄  30/60  1m 02s elapsed, 1m 01s left',
       '  reward    6.12  ▁▃▆█  3.00 to 6.12',
       '  held-out  3.18 ± 0.23 at 0 -> 4.02 ± 0.24 at 20',
       '  greedy    4.41 ± 0.20 at 20',
@@ -81,7 +81,7 @@ describe('the live screen', () => {
   it('shows several runs in a line each', () => {
     expect(renderScreen(snapshot, { columns: 130, rows: 30 })).toEqual([
       '',
-      'table  2 of 8 finished, 2 running, 3 queued, 1 failed  8m 20s, about 4m 00s left',
+      'table  2 of 8 finished, 2 running, 3 queued, 1 failed  8m 20s elapsed, about 4m 00s left',
       '  reward-viescore__seed-1  30/60  reward 6.12  held-out 4.02 ± 0.24  1m 01s left  CPU, 1 thread',
       String.raw`  reward-viescore__seed-2  30/60  ALARM edge_density  waits: the judge at http://j:1 \u001b[2J says 503  reward 6.12  2 s`,
       '  next: reward-ground__seed-1, reward-ground__seed-2, reward-ground__seed-3',

@@ -148,7 +148,7 @@ describe('without a terminal', () => {
     view.begin(one.progress);
     view.trainerLine('theirs', 'epoch 2:  45%|####\u001b[31m');
     vi.advanceTimersByTime(31_000);
-    expect(out).toBe(`theirs  0/100  30 s  epoch 2: 45%|####${String.raw`\u001b`}[31m  CPU, 1 thread\n`);
+    expect(out).toBe(`theirs  0/100  30 s elapsed  epoch 2: 45%|####${String.raw`\u001b`}[31m  CPU, 1 thread\n`);
   });
 });
 
@@ -258,7 +258,7 @@ describe('the time left', () => {
     view.finished('x__c', 100);
     vi.advanceTimersByTime(30_000);
     view.end();
-    expect(out).toContain('x: 0 of 2 finished, 1 running, 1 queued; 30 s, about 2m 50s left\n');
+    expect(out).toContain('x: 0 of 2 finished, 1 running, 1 queued; 30 s elapsed, about 2m 50s left\n');
   });
 
   it('is the median of the recorded times: a slow first iteration moves it no further than the line of the log', () => {

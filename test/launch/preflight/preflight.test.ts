@@ -4,14 +4,14 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../../../src/config/load.js';
 import { chainOf } from '../../../src/launch/chain.js';
 import { Preflight, throwObstacles, type CheckOptions } from '../../../src/launch/preflight/preflight.js';
-import type { Obstacle } from '../../../src/launch/preflight/obstacle.js';
+import { exitCodeOf, type Obstacle } from '../../../src/launch/preflight/obstacle.js';
 import type { Devices } from '../../../src/launch/machine/devices.js';
 import { noView } from '../../../src/launch/live/view.js';
 import { Launcher } from '../../../src/launch/launcher.js';
 import { saveCheckpoint } from '../../../src/run/checkpoints.js';
 import { claimRun } from '../../../src/run/claim/claim.js';
 import { claimRequest } from '../../../src/run/claim/claim_request.js';
-import { must } from '../../../src/core/errors.js';
+import { ConfigError, type EditrlError, must, RunError } from '../../../src/core/errors.js';
 import { loadEvaluated } from '../../config/evaluated.js';
 import { testFolders } from '../../support/folder.js';
 
@@ -84,7 +84,9 @@ describe('what is in the way of runs', () => {
     };
     expect(await found(['launch.devices=[3]'])).toContain('launch.devices: there is no GPU 3; this machine has no GPU');
     expect(await found(['launch.devices=[3]'], { gpus: [gpu] })).toContain('usable here: 0 (NVIDIA H200)');
-    expect(await found(['policy.engine.provider=cuda'])).toContain('provider cuda: onnxruntime-node lacks');
+    expect(await found(['policy.engine.provider=cuda'])).toContain(
+      "engine.provider is 'cuda', but onnxruntime-node lacks",
+    );
     expect(await found(['launch.processes=3'])).toContain('but this machine has 2 CPU cores');
     expect(await found(['policy.engine.provider=auto'], { problem: 'nvidia-smi is not on PATH' })).toContain(
       'this machine has NVIDIA GPUs, but nvidia-smi is not on PATH',
@@ -151,7 +153,7 @@ describe('what is in the way of runs', () => {
   it('is a program that is not there, or is none', async () => {
     const folder = newFolder();
     expect(texts(await obstaclesOf([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
-      "other: PATH: launch.command: no program 'no-such-trainer'",
+      "other: launch.command: no program 'no-such-trainer' on PATH",
     );
     const script = join(folder, 'train.sh');
     writeFileSync(script, '#!/bin/sh\n');
@@ -174,7 +176,7 @@ describe('what is in the way of runs', () => {
       return texts(await obstaclesOf([run])).filter((text) => text.includes('policy.trainer.serve'));
     };
     expect((await found({ command: ['no-such-server', '--fast'] }))[0]).toMatch(
-      /PATH: policy\.trainer\.serve\.command: no program 'no-such-server'\n {2}scripts\/serve_skyrl needs bash, and uv/,
+      /policy\.trainer\.serve\.command: no program 'no-such-server' on PATH\n {2}scripts\/serve_skyrl needs bash, and uv/,
     );
     expect((await found({ python: folder }))[0]).toContain(
       `policy.trainer.serve.python: no program '${folder}/bin/uv'`,
@@ -302,5 +304,22 @@ describe('what is in the way of runs', () => {
     await launcher.close();
     expect(existsSync(join(folder, 'runs'))).toBe(false);
     expect(() => throwObstacles([])).not.toThrow();
+  });
+
+  it('exits with 2 only if a config must change, whatever the number of problems', () => {
+    const [missing, wrong] = [new RunError('no program'), new ConfigError('no key')].map((error) => ({
+      run: 'mine',
+      error,
+    }));
+    const codeOf = (...obstacles: readonly Obstacle[]): number => {
+      try {
+        throwObstacles(obstacles);
+      } catch (error) {
+        expect((error as EditrlError).exitCode).toBe(exitCodeOf(obstacles));
+      }
+      return exitCodeOf(obstacles);
+    };
+    expect([codeOf(), codeOf(missing), codeOf(missing, missing)]).toEqual([0, 1, 1]);
+    expect([codeOf(wrong), codeOf(missing, wrong)]).toEqual([2, 2]);
   });
 });
