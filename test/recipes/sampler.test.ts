@@ -49,6 +49,7 @@ describe('a sampler elsewhere', () => {
       engine: parsed,
       model: '/model',
       rank: 4,
+      adaptsVision: false,
       pixelLimits: null,
       blocks: false,
       contextSize: 99,

@@ -8,9 +8,9 @@ function problems(settings: object): string[] {
 }
 
 describe('a policy that sees', () => {
-  it('is sampled by a server that adapts the decoder alone, or has all weights', () => {
-    const engine = { type: 'vllm', base_url: 'http://host:8000', serve: null };
-    const sampled = (train: object, lora: object | null = {}) => {
+  it('is sampled by a running server only without adapters of its vision encoder and connector', () => {
+    const running = { type: 'vllm', base_url: 'http://host:8000', serve: null };
+    const sampled = (train: object, lora: object | null = {}, engine: object = running) => {
       const policy = { model: { hub: 'some/model', revision: 'a' }, init: null, lora, pixels: {}, train };
       return problemsOf({ rollout: { engine }, policy, prompt: {} });
     };
@@ -18,10 +18,11 @@ describe('a policy that sees', () => {
     expect(sampled(words)).toEqual([]);
     expect(sampled({ ...words, mm_mlp: true })).toEqual([
       expect.stringContaining(
-        'rollout.engine: found vllm with adapters of the vision encoder or connector (policy.train.mm_mlp)',
+        'rollout.engine.base_url: found with adapters of the vision encoder or connector (policy.train.mm_mlp)',
       ),
     ]);
     expect(sampled({ ...words, mm_vision: true, mm_mlp: true }, null)).toEqual([]);
+    expect(sampled({ ...words, mm_vision: true }, {}, { type: 'vllm', base_url: null, serve: {} })).toEqual([]);
   });
 
   it.each(['image', 'video'])('is shown at least as many pixels as it may at most: %s', (kind) => {

@@ -94,7 +94,7 @@ async function untilReady(
 
 /** The whole command line. The run's flags come before the user's own, which win. */
 export function vllmCommand(
-  { engine, rank, pixelLimits: seen, blocks, contextSize }: RemoteSampling,
+  { engine, rank, adaptsVision, pixelLimits: seen, blocks, contextSize }: RemoteSampling,
   model: string,
   port: number,
 ): string[] {
@@ -104,6 +104,8 @@ export function vllmCommand(
     model,
     ...['--host', MASTER_ADDRESS, '--port', String(port)],
     ...(rank === null ? ['--middleware', GUARD] : adapterFlags(rank)),
+    // Without it, vLLM ignores adapters outside the decoder.
+    ...(adaptsVision ? ['--enable-tower-connector-lora'] : []),
     ...(rank === null || seen !== null || blocks ? ['--enable-scale-out'] : []),
     // With asynchronous scheduling, a logits processor does not have the latest token.
     ...(blocks ? ['--logits-processors', RULES_PROCESSOR, '--no-async-scheduling'] : []),

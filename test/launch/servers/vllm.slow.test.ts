@@ -26,6 +26,7 @@ function sampledBy(serve: object, rank: number | null = 4): RemoteSampling {
     engine: samplingEngine.parse({ type: 'vllm', serve }),
     model: base,
     rank,
+    adaptsVision: false,
     pixelLimits: null,
     blocks: false,
     contextSize: 64,
@@ -168,6 +169,13 @@ describe('the command line', () => {
     const blocks = { ...sampledBy({}, 1), blocks: true };
     expect(vllmCommand(blocks, '/model', 5).join(' ')).toContain(
       '--enable-scale-out --logits-processors editrl_rules:Rules --no-async-scheduling ',
+    );
+  });
+
+  it('applies adapters of the vision encoder and connector', () => {
+    const adapting = { ...sampledBy({}, 1), adaptsVision: true };
+    expect(vllmCommand(adapting, '/model', 5).join(' ')).toContain(
+      '--enable-lora --max-lora-rank 1 --enable-tower-connector-lora ',
     );
   });
 

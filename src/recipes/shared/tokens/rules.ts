@@ -114,13 +114,14 @@ function wholeWindows({ policy }: PartialSettings<SampledSettings>): readonly Pr
 /** The remote sampling of a token policy with valid settings. Null if the policy's own engine samples. */
 export function remoteSampling({
   rollout: { engine },
-  policy: { model, lora, pixels, emu3_use_logit_processor: blocks = false, model_context_size: contextSize },
+  policy: { model, lora, train, pixels, emu3_use_logit_processor: blocks = false, model_context_size: contextSize },
 }: {
   readonly rollout: { readonly engine: SamplingEngine | null };
   readonly policy: {
     readonly model: ModelReference | null;
     readonly lora: { readonly rank: number } | null;
     readonly pixels?: SeeingSettings['pixels'];
+    readonly train?: SeeingSettings['train'];
     readonly emu3_use_logit_processor?: boolean;
     readonly model_context_size: number;
   };
@@ -132,7 +133,8 @@ export function remoteSampling({
     max_pixels: Math.max(...kinds.map(({ max_pixels }) => max_pixels)),
   };
   const rank = lora?.rank ?? null;
-  return { engine, model, rank, pixelLimits: kinds.length === 0 ? null : seen, blocks, contextSize };
+  const adaptsVision = rank !== null && visionParts(train).length > 0;
+  return { engine, model, rank, adaptsVision, pixelLimits: kinds.length === 0 ? null : seen, blocks, contextSize };
 }
 
 /** The values of vLLM's `--max-lora-rank`. */
@@ -196,14 +198,20 @@ function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): read
   );
 }
 
-/** With vision-language models, editrl only supports vLLM adapters of the decoder. */
+/** The parts other than the decoder that train. */
+function visionParts(train: PartialSettings<SeeingSettings['train']> | undefined): readonly string[] {
+  return (['mm_vision', 'mm_mlp'] as const).filter((part) => train?.[part] === true);
+}
+
+/** Without its flag for them, vLLM ignores adapters outside the decoder, and does not report it. */
 function adaptedWords({ rollout, policy }: PartialSettings<SampledSettings>): readonly Problem[] {
-  const parts = (['mm_vision', 'mm_mlp'] as const).filter((part) => policy?.train?.[part] === true);
+  const parts = visionParts(policy?.train);
   if (parts.length === 0) return [];
-  return whenSet([validSection(rollout?.engine), validSection(policy?.lora)], () =>
-    problem(
-      'rollout.engine',
-      `found vllm with adapters of the vision encoder or connector (${parts.map((part) => `policy.train.${part}`).join(', ')}); allowed: adapters of mm_llm only, all weights (policy.lora: null), or null to sample in this process`,
+  return whenSet([validSection(rollout?.engine), validSection(policy?.lora)], ({ base_url: url }) =>
+    problemUnless(
+      url === null,
+      'rollout.engine.base_url',
+      `found with adapters of the vision encoder or connector (${parts.map((part) => `policy.train.${part}`).join(', ')}), which a running vLLM may ignore; allowed: serve, which starts one with --enable-tower-connector-lora, adapters of mm_llm only, or all weights (policy.lora: null)`,
     ),
   );
 }

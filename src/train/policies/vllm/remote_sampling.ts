@@ -8,6 +8,8 @@ export interface RemoteSampling {
   readonly model: ModelReference;
   /** Rank of the adapter. Null if all weights train and the server reloads them. */
   readonly rank: number | null;
+  /** Whether the adapter has layers of the vision encoder or connector. */
+  readonly adaptsVision: boolean;
   /** Limits of the pixels of images that the policy sees. Null without vision. */
   readonly pixelLimits: PixelLimits | null;
   /** Whether answers follow the grammar of image blocks. */
