@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, Emu3ForCausalLM, Qwen2VLForConditionalGeneration
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Emu3ForCausalLM, Qwen2VLForConditionalGeneration
 
 ROOT = Path(__file__).resolve().parents[2] / "test" / "compute" / "nets" / "decoder" / "fixtures"
 SIZES = dict(
@@ -75,6 +75,12 @@ MODELS = {
     ),
 }
 LENGTH, NEW = 24, 12
+# The smallest encoders, since only text goes through the models here.
+SMALL = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+WHOLE = {
+    "gemma3": dict(vision_config=dict(model_type="siglip_vision_model", **SMALL), mm_tokens_per_image=1, image_token_index=56),
+    "mistral3": dict(vision_config=dict(model_type="pixtral", head_dim=8, **SMALL), image_token_index=56),
+}
 
 # Ministral 3 multiplies queries from this position on, and LongRoPE changes its factors: longer sequences are not supported.
 ORIGINAL = 40
@@ -130,6 +136,10 @@ MODELS |= {
         "10GB",
     ),
 }
+MODELS |= {
+    "gemma3_whole": ("gemma3", dict(model_type="gemma3_text", **MODELS["gemma3"][1]), torch.float32, "10GB"),
+    "mistral3": ("mistral3", dict(model_type="ministral3", **MODELS["ministral3"][1]), torch.float32, "10GB"),
+}
 
 
 def build(kind: str, settings: dict) -> torch.nn.Module:
@@ -138,6 +148,10 @@ def build(kind: str, settings: dict) -> torch.nn.Module:
         eyes = dict(depth=1, embed_dim=16, hidden_size=SIZES["hidden_size"], num_heads=2, mlp_ratio=1)
         text = {**SIZES, **settings, "initializer_range": 0.3}
         return Qwen2VLForConditionalGeneration(AutoConfig.for_model(kind, text_config=text, vision_config=eyes))
+    if kind in WHOLE:
+        text = {**SIZES, **settings, "initializer_range": 0.3}
+        config = AutoConfig.for_model(kind, text_config=text, **WHOLE[kind], tie_word_embeddings=kind == "gemma3")
+        return AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
     config = AutoConfig.for_model(kind, **{**SIZES, **settings}, initializer_range=0.3)
     if kind == "emu3_text_model":
         return Emu3ForCausalLM(config)
@@ -172,4 +186,5 @@ def main() -> None:
         (folder / "expected.json").write_text(json.dumps(expected) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

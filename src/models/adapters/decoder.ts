@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { must } from '../../core/errors.js';
 import { type FloatTensor, type HeldDtype, narrowMatrices } from '../../core/safetensors.js';
 import type { Weights } from '../files.js';
-import type { ReadPart } from '../../compute/nets/decoder/architectures.js';
+import { isInsideVisionModel, type ReadPart } from '../../compute/nets/decoder/architectures.js';
 import {
   decoderAdapter,
   type DecoderConfig,
@@ -62,7 +62,8 @@ type Described = Pick<PolicyModel, 'config' | 'description'>;
 
 /** Whether transformers' class of the model reads images, even if a run trains it only on words. */
 function isSeeing({ config, description }: Described): boolean {
-  return hasVision(config) || (description !== undefined && isSeeingJson(description));
+  if (hasVision(config)) return true;
+  return description !== undefined && isInsideVisionModel(JSON.parse(description) as Record<string, unknown>);
 }
 
 function isSeeingJson(description: string): boolean {

@@ -71,7 +71,7 @@ function findDecoder(folder: string, part: ReadPart): FoundDecoder {
   }
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
   const known = new Set([HEAD, ...expected.keys()].map(stored));
-  const ofOtherPart = part === 'words' ? [stored(VISUAL), ...IMAGE_TOKENIZERS] : IMAGE_TOKENIZERS;
+  const ofOtherPart = part === 'words' ? [stored(VISUAL), ...VISION_PARTS, ...IMAGE_TOKENIZERS] : IMAGE_TOKENIZERS;
   rejectUnread(
     folder,
     files,
@@ -81,6 +81,10 @@ function findDecoder(folder: string, part: ReadPart): FoundDecoder {
 }
 
 const HEAD = 'lm_head.weight';
+/** Prefixes of the vision encoders and connectors of Gemma 3 and Mistral 3. */
+const VISION_PARTS = ['', 'model.'].flatMap((prefix) =>
+  ['vision_tower.', 'multi_modal_projector.'].map((part) => `${prefix}${part}`),
+);
 /** Prefixes of Emu3's image tokenizer next to its text model. */
 const IMAGE_TOKENIZERS = ['vqmodel.', 'model.vqmodel.'];
 /** Tables in older files, which the config implies. */

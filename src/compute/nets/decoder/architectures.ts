@@ -74,6 +74,8 @@ interface Family {
   readonly needsWindow: boolean;
   /** The key of a vision model's text settings. Null: the top level. */
   readonly nested: string | null;
+  /** Sizes that files of the family may leave out. */
+  readonly sizes: Partial<HubConfig>;
   /**
    * The default split of a head over the axes of images, and whether it is interleaved. Null: the family has no
    * supported vision encoder.
@@ -121,6 +123,7 @@ const llama: Family = {
   readsHeadDim: true,
   needsWindow: false,
   nested: null,
+  sizes: {},
   axes: null,
   activation: silu,
 };
@@ -186,6 +189,14 @@ const gemma3Text: Family = {
   context: 131_072,
   tied: true,
   headDim: 256,
+  sizes: {
+    vocab_size: 262_208,
+    hidden_size: 2304,
+    intermediate_size: 9216,
+    num_hidden_layers: 26,
+    num_attention_heads: 8,
+    num_key_value_heads: 4,
+  },
   activation: {
     key: 'hidden_activation',
     covered: { gelu_pytorch_tanh: 'gelu_tanh' },
@@ -281,6 +292,8 @@ const families = {
   emu3: { ...emu3Text, nested: 'text_config' },
   emu3_text_model: emu3Text,
   gemma3_text: gemma3Text,
+  gemma3: { ...gemma3Text, nested: 'text_config' },
+  mistral3: { ...mistral, nested: 'text_config' },
 } satisfies Readonly<Record<string, Family>>;
 type ModelType = keyof typeof families;
 
@@ -304,6 +317,16 @@ const aliases: Readonly<Record<string, string>> = { Emu3: 'emu3' };
 
 /** The `model_type`s that can be read. */
 export const modelTypes: readonly string[] = Object.keys(families);
+
+/**
+ * Whether transformers' class of a config.json is a text model inside a model that reads images. Its layers then have
+ * longer names.
+ */
+export function isInsideVisionModel({ model_type, vision_config }: Readonly<Record<string, unknown>>): boolean {
+  const type = String(model_type);
+  const family: Family | null = Object.hasOwn(families, type) ? families[type as ModelType] : null;
+  return vision_config !== undefined && family !== null && family.nested !== null;
+}
 
 /** The activations that are computed, as files name them. */
 export const activations: readonly string[] = [
@@ -348,13 +371,19 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   const tied = outer.data['tie_word_embeddings'] ?? inner['tie_word_embeddings'];
   const rotation = inner['rope_parameters'] ?? inner['rope_scaling'] ?? null;
   const { rope_parameters, rope_scaling } = rotation === null ? outer.data : inner;
-  const merged = { ...outer.data, ...inner, tie_word_embeddings: tied, rope_parameters, rope_scaling };
+  // A vision model may contain a text model of any family.
+  const insideType = inner['model_type'];
+  const inside: Family =
+    typeof insideType === 'string' && Object.hasOwn(families, insideType)
+      ? { ...families[insideType as ModelType], axes: family.axes }
+      : family;
+  const merged = { ...inside.sizes, ...outer.data, ...inner, tie_word_embeddings: tied, rope_parameters, rope_scaling };
   const parsed = base.safeParse(merged);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where });
   }
-  const read = toArchitecture(parsed.data, family, where);
+  const read = toArchitecture(parsed.data, inside, where);
   if (part === 'words') return read;
   const vision = readVision(outer.data, read.config.hidden_size, where);
   const rope = parsed.data.rope_parameters ?? parsed.data.rope_scaling ?? {};

@@ -43,6 +43,8 @@ const names = [
   'olmo3',
   'phi3',
   'phi4_mini',
+  'gemma3_whole',
+  'mistral3',
 ] as const;
 
 describe.each(names)('a model that transformers saved: %s', (name) => {
@@ -375,6 +377,12 @@ describe('a model folder', () => {
       block_norms: 'before_and_after',
     });
     expect(contextSize).toBe(131_072);
+    // The published vision models leave out the sizes that they share.
+    const whole = { model_type: 'gemma3', vision_config: {} };
+    const { vocab_size, num_attention_heads, ...left } = { ...gemma, ...older };
+    const inside = readArchitecture({ ...whole, text_config: { model_type: 'gemma3_text', ...left } }, 'here').config;
+    expect([vocab_size, num_attention_heads]).toEqual([8, 2]);
+    expect(inside).toEqual({ ...config, vocab_size: 262_208, num_attention_heads: 8 });
     // The usual pattern: five layers with a window, one without.
     const usual = readArchitecture({ model_type: 'gemma3_text', ...gemma }, 'here').config;
     expect([usual.sliding_layers, usual.sliding_window]).toEqual([[0, 1, 2, 3, 4, 6], 4096]);
