@@ -6,18 +6,26 @@ import type { JudgeAddress } from '../rewards/judge/endpoints.js';
 import type { RewardSettings } from '../rewards/schema/reward.js';
 import type { LaunchReport } from './launch_check.js';
 import { printError, printJson, printLine, printNote, printWarnings, styled } from './shared/output.js';
-import { configOf, configOptions, flag, jsonOption, texts, type Action, type Arguments } from './shared/verb.js';
+import {
+  configOf,
+  configOptions,
+  flag,
+  jsonOption,
+  switchOption,
+  texts,
+  type Action,
+  type Arguments,
+} from './shared/verb.js';
 
 export const checkVerb: Action = {
   positionals: '<config..>',
   build: (yargs) =>
     configOptions(yargs)
       .options({
-        deep: { type: 'boolean', describe: 'Also contact the judges, the reward servers and the Hub' },
-        launch: {
-          type: 'boolean',
-          describe: "Also start each run's processes, exchange tensors between them, and probe its training server",
-        },
+        deep: switchOption('Also contact the judges, the reward servers and the Hub'),
+        launch: switchOption(
+          "Also start each run's processes, exchange tensors between them, and probe its training server",
+        ),
         json: jsonOption,
       })
       .example('$0 check configs/sft_*.jsonnet --with configs/lib/tiny.libsonnet', 'Check several configs')

@@ -17,7 +17,9 @@ import {
   jsonOption,
   overlayOption,
   setOption,
+  switchOption,
   text,
+  textOption,
   texts,
   type Action,
   type Arguments,
@@ -210,9 +212,9 @@ export const showVerb: Action = {
   build: (yargs) =>
     configOptions(yargs)
       .options({
-        json: { type: 'boolean', describe: 'Print settings, hashes and warnings as one JSON document' },
-        list: { type: 'boolean', describe: 'Print one key per line, with its effect on resume' },
-        origin: { type: 'boolean', describe: 'Print one key per line, with the file or flag that sets it' },
+        json: switchOption('Print settings, hashes and warnings as one JSON document'),
+        list: switchOption('Print one key per line, with its effect on resume'),
+        origin: switchOption('Print one key per line, with the file or flag that sets it'),
       })
       .example('$0 config show configs/sft_s__rl_s.jsonnet --with configs/lib/tiny.libsonnet', 'All settings')
       .example('$0 config show configs/sft_s.jsonnet --set optimizer.learning_rate=1e-5 --list', 'As a list'),
@@ -224,9 +226,9 @@ export const schemaVerb: Action = {
   build: (yargs) =>
     yargs
       .options({
-        json: { type: 'boolean', describe: 'Has no effect, because the schema is always JSON' },
-        experiment: { type: 'boolean', describe: 'The schema of an experiment file' },
-        task: { type: 'string', requiresArg: true, describe: 'Only the settings of this recipe' },
+        json: switchOption('Has no effect, because the schema is always JSON'),
+        experiment: switchOption('The schema of an experiment file'),
+        task: textOption('Only the settings of this recipe'),
       })
       .example('$0 config schema > editrl.schema.json', 'For editors')
       .example('$0 config schema --experiment', 'Axes, designs, zip, exclude and overrides'),

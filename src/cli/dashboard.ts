@@ -6,23 +6,23 @@ import { searchFolders } from '../run/find.js';
 import { DEFAULT_PORT, startDashboard } from '../web/server.js';
 import { printError, printLine } from './shared/output.js';
 import { onReasonToStop, tokenOf } from './serve/serving.js';
-import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
+import { expDirOption, flag, numberOption, switchOption, text, wholeNumber, type Action } from './shared/verb.js';
 
 export const dashboardVerb: Action = {
   positionals: '',
   build: (yargs) =>
     yargs
       .option('exp-dir', expDirOption)
-      .option('port', { ...numberOption, default: DEFAULT_PORT, describe: 'Port to listen on (0: a free port)' })
+      .option('port', { ...numberOption('Port to listen on (0: a free port)'), default: DEFAULT_PORT })
       .option('token-env', {
         type: 'string',
         describe: 'Environment variable with the access token (default: a new token, in the printed address)',
       })
-      .option('exit-with-parent', {
-        type: 'boolean',
-        describe: 'Stop when standard input closes, for example when the parent process dies',
-      })
-      .option('json', { type: 'boolean', describe: 'Print the address as one line of JSON' })
+      .option(
+        'exit-with-parent',
+        switchOption('Stop when standard input closes, for example when the parent process dies'),
+      )
+      .option('json', switchOption('Print the address as one line of JSON'))
       .example('$0 dashboard', 'Then open the printed address')
       .example(
         '$0 dashboard --exp-dir runs/tiny --port 0',

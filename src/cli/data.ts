@@ -16,7 +16,19 @@ import { IMAGE_EDIT_COLUMNS, type ImageEditColumns } from '../data/image_edits.j
 import { largeActions } from '../rewards/terms/format_accuracy.js';
 import { targetOf } from '../rewards/terms/ocr/similarity.js';
 import { printError, printJson, printLine, styled } from './shared/output.js';
-import { expDirOption, flag, jsonOption, numberOption, text, texts, wholeNumber, type Action } from './shared/verb.js';
+import {
+  expDirOption,
+  flag,
+  jsonOption,
+  listOption,
+  numberOption,
+  switchOption,
+  text,
+  textOption,
+  texts,
+  wholeNumber,
+  type Action,
+} from './shared/verb.js';
 import { mostImagePixels } from '../core/images/image.js';
 import { packDataset, type PackReport, type ImageCodes } from '../data/pack.js';
 import type { ImageSize } from '../data/image_files.js';
@@ -95,37 +107,15 @@ export const checkDataVerb: Action = {
         array: true,
         describe: 'Datasets: sample lists, folders, or a folder with several datasets',
       })
-      .option('quoted', {
-        type: 'boolean',
-        describe: 'Require inpainting prompts to quote a text, for rewards that read text in images',
-      })
-      .option('resolution', {
-        ...numberOption,
-        describe: 'Side of resized inpainting images, like data.resolution',
-      })
-      .option('media', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'Folder of the videos and images in a list (default: the folder of the list)',
-      })
-      .option('columns', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        requiresArg: true,
-        describe: 'Rename a column, as NAME=COLUMN, like data.columns (repeatable)',
-      })
-      .option('min-frames', {
-        ...numberOption,
-        describe: 'Minimum frames of a video segment, like data.frames.min (default: 1)',
-      })
-      .option('training', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        requiresArg: true,
-        describe: 'Count samples that are also in this training dataset (repeatable)',
-      })
+      .option(
+        'quoted',
+        switchOption('Require inpainting prompts to quote a text, for rewards that read text in images'),
+      )
+      .option('resolution', numberOption('Side of resized inpainting images, like data.resolution'))
+      .option('media', textOption('Folder of the videos and images in a list (default: the folder of the list)'))
+      .option('columns', listOption('Rename a column, as NAME=COLUMN, like data.columns (repeatable)'))
+      .option('min-frames', numberOption('Minimum frames of a video segment, like data.frames.min (default: 1)'))
+      .option('training', listOption('Count samples that are also in this training dataset (repeatable)'))
       .option('json', jsonOption)
       .example(
         '$0 data check held_out.jsonl --training train.jsonl',
@@ -205,19 +195,19 @@ export const packVerb: Action = {
         describe:
           'JSON lines with source (image path relative to this file) and instruction. Optional: edited, rationale, split',
       })
-      .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'Folder to create (required)' })
-      .option('tokenizer', {
-        type: 'string',
-        requiresArg: true,
-        describe:
+      .option('out', { ...textOption('Folder to create (required)'), demandOption: true })
+      .option(
+        'tokenizer',
+        textOption(
           'Run or folder of an image tokenizer that encodes the edits (default: store images, to train a tokenizer)',
-      })
-      .option('size', {
-        type: 'string',
-        requiresArg: true,
-        describe:
+        ),
+      )
+      .option(
+        'size',
+        textOption(
           "Resize and crop to this side, or WIDTHxHEIGHT, in multiples of the tokenizer's patch (default: unchanged, or as the tokenizer's processor resizes)",
-      })
+        ),
+      )
       .option('exp-dir', expDirOption)
       .option('json', jsonOption)
       .example('$0 data pack own/edits.jsonl --out data/own_pictures --size 48', 'Images, to train an image tokenizer')
@@ -308,17 +298,13 @@ export const benchVerb: Action = {
         array: true,
         describe: "GEdit-Bench's parquet files, or ImgEdit's basic_edit.json or UGE_edit.json",
       })
-      .option('pictures', {
-        type: 'string',
-        requiresArg: true,
-        describe: "Folder of the images in ImgEdit's list",
-      })
+      .option('pictures', textOption("Folder of the images in ImgEdit's list"))
       .option('language', {
         choices: ['en', 'cn', 'all'] as const,
         default: 'en',
         describe: 'Language of the GEdit-Bench instructions',
       })
-      .option('out', { type: 'string', demandOption: true, requiresArg: true, describe: 'Folder to create (required)' })
+      .option('out', { ...textOption('Folder to create (required)'), demandOption: true })
       .option('json', jsonOption)
       .example('$0 data bench GEdit-Bench/data/*.parquet --out gedit', 'Then: editrl evaluate RUN --data gedit')
       .example('$0 data bench basic_edit.json --pictures Benchmark/singleturn --out imgedit', 'One list per edit type'),

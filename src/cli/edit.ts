@@ -14,6 +14,7 @@ import {
   jsonOption,
   numberOption,
   text,
+  textOption,
   trustOption,
   wholeNumber,
   type Action,
@@ -30,12 +31,12 @@ export const editVerb: Action = {
       .positional('run', { type: 'string', describe: 'Run: RUN, RUN@CHECKPOINT or its folder' })
       .positional('image', { type: 'string', describe: 'PNG, JPEG or WebP file' })
       .positional('instruction', { type: 'string', describe: 'What to change' })
-      .option('samples', {
-        ...numberOption,
-        describe: 'Sample this many edits and also write a grid of them (default: the most likely edit)',
-      })
-      .option('seed', { ...numberOption, describe: 'Seed of the samples (default: 0)' })
-      .option('out', { type: 'string', requiresArg: true, describe: 'PNG file to write (default: IMAGE_edited.png)' })
+      .option(
+        'samples',
+        numberOption('Sample this many edits and also write a grid of them (default: the most likely edit)'),
+      )
+      .option('seed', numberOption('Seed of the samples (default: 0)'))
+      .option('out', textOption('PNG file to write (default: IMAGE_edited.png)'))
       .option('trust', trustOption)
       .option('exp-dir', expDirOption)
       .option('json', jsonOption)

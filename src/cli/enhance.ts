@@ -11,9 +11,10 @@ import {
   numberOf,
   numberOption,
   text,
+  textOption,
   texts,
-  wholeNumber,
   trustOption,
+  wholeNumber,
   type Action,
   type Arguments,
 } from './shared/verb.js';
@@ -30,27 +31,12 @@ export const enhanceVerb: Action = {
         array: true,
         describe: 'Prompts to rewrite',
       })
-      .option('file', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'Text file with one prompt per line. Lines that start with # are skipped',
-      })
-      .option('run', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'Run of task prompt_enhance, by name or folder. Its last checkpoint is used',
-      })
-      .option('model', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'Language model: a folder, or a Hub model in the cache (OWNER/NAME)',
-      })
-      .option('temperature', {
-        ...numberOption,
-        describe: "Sampling temperature, 0 for greedy (default: the run's, else 0.7)",
-      })
-      .option('max-tokens', { ...numberOption, describe: "Maximum tokens of a rewrite (default: the run's, else 100)" })
-      .option('seed', { ...numberOption, describe: 'Sampling seed (default: 0)' })
+      .option('file', textOption('Text file with one prompt per line. Lines that start with # are skipped'))
+      .option('run', textOption('Run of task prompt_enhance, by name or folder. Its last checkpoint is used'))
+      .option('model', textOption('Language model: a folder, or a Hub model in the cache (OWNER/NAME)'))
+      .option('temperature', numberOption("Sampling temperature, 0 for greedy (default: the run's, else 0.7)"))
+      .option('max-tokens', numberOption("Maximum tokens of a rewrite (default: the run's, else 100)"))
+      .option('seed', numberOption('Sampling seed (default: 0)'))
       .option('json', jsonOption)
       .option('trust', trustOption)
       .option('exp-dir', expDirOption)

@@ -16,9 +16,11 @@ import {
   expDirOption,
   flag,
   jsonOption,
+  listOption,
   overlayOption,
   setOption,
   text,
+  textOption,
   texts,
   trustOption,
   type Action,
@@ -34,28 +36,13 @@ export const evaluateVerb: Action = {
         describe:
           'RUN or RUN@CHECKPOINT (an iteration, best, or last, the default), or a config, to evaluate its initial model',
       })
-      .option('model', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'With a config: the model, a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@CHECKPOINT]',
-      })
-      .option('data', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        describe: 'Held-out dataset instead of data.validation (repeatable)',
-      })
-      .option('measure', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        describe: 'Also score with this term, instead of validation.measure (repeatable)',
-      })
-      .option('against', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'Print the paired difference to this: RUN[@CHECKPOINT], or a model as in --model',
-      })
+      .option(
+        'model',
+        textOption('With a config: the model, a folder, hub:OWNER/NAME[@REVISION], or run:NAME[@CHECKPOINT]'),
+      )
+      .option('data', listOption('Held-out dataset instead of data.validation (repeatable)'))
+      .option('measure', listOption('Also score with this term, instead of validation.measure (repeatable)'))
+      .option('against', textOption('Print the paired difference to this: RUN[@CHECKPOINT], or a model as in --model'))
       .option('with', overlayOption)
       .option('set', {
         ...setOption,

@@ -9,7 +9,16 @@ import { findRun } from '../run/find.js';
 import type { ExportedDtype, ExportedFormat } from '../models/adapters/export.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './shared/output.js';
-import { expDirOption, flag, jsonOption, text, type Action, type Arguments } from './shared/verb.js';
+import {
+  expDirOption,
+  flag,
+  jsonOption,
+  switchOption,
+  text,
+  textOption,
+  type Action,
+  type Arguments,
+} from './shared/verb.js';
 
 const STAGING = '.exporting-';
 
@@ -21,21 +30,10 @@ export const exportVerb: Action = {
         type: 'string',
         describe: 'RUN or RUN@CHECKPOINT: an iteration, best, or last (the default)',
       })
-      .option('out', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'New or empty folder to write',
-      })
-      .option('hub', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'Publish to this Hugging Face Hub repository (OWNER/NAME), with a model card',
-      })
-      .option('branch', { type: 'string', requiresArg: true, describe: 'Branch on the Hub (default: main)' })
-      .option('public', {
-        type: 'boolean',
-        describe: 'Make a new repository public',
-      })
+      .option('out', textOption('New or empty folder to write'))
+      .option('hub', textOption('Publish to this Hugging Face Hub repository (OWNER/NAME), with a model card'))
+      .option('branch', textOption('Branch on the Hub (default: main)'))
+      .option('public', switchOption('Make a new repository public'))
       .option('format', {
         choices: ['adapter', 'merged'] as const,
         describe:

@@ -4,14 +4,14 @@ import { dirname, join, relative } from 'node:path';
 import { UsageError } from '../core/errors.js';
 import { diskError, libraryFolder } from '../core/files.js';
 import { printJson, printLine } from './shared/output.js';
-import { flag, text, type Action } from './shared/verb.js';
+import { flag, switchOption, text, type Action } from './shared/verb.js';
 
 export const initVerb: Action = {
   positionals: '<folder>',
   build: (yargs) =>
     yargs
       .positional('folder', { type: 'string', demandOption: true, describe: 'New folder for the project' })
-      .option('json', { type: 'boolean', describe: 'Print one JSON document' })
+      .option('json', switchOption('Print one JSON document'))
       .example('$0 init demo', 'Then: cd demo && npx editrl run configs/quickstart.jsonnet'),
   run: async (args) => {
     const folder = text(args, 'folder');

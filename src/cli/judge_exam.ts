@@ -46,12 +46,9 @@ export const judgeExamVerb: Action = {
         describe:
           'Your own cases, as JSON lines of {source, instruction, better, worse}, or {question, better, worse} for text',
       })
-      .option('cases', {
-        ...numberOption,
-        describe: `Number of cases (default: ${CASES} built-in cases, or all pairs)`,
-      })
-      .option('repeats', { ...numberOption, default: REPEATS, describe: 'Number of judgements per answer' })
-      .option('seed', { ...numberOption, default: 0, describe: 'Seed for drawing the cases' })
+      .option('cases', numberOption(`Number of cases (default: ${CASES} built-in cases, or all pairs)`))
+      .option('repeats', { ...numberOption('Number of judgements per answer'), default: REPEATS })
+      .option('seed', { ...numberOption('Seed for drawing the cases'), default: 0 })
       .option('out', {
         type: 'string',
         describe: 'Folder for replies and marks (default: exams/ in the runs directory)',

@@ -4,7 +4,7 @@ import { findRun } from '../run/find.js';
 import { followLog, readLog, type LogChoice } from '../run/logs.js';
 import { readStatus } from '../run/status.js';
 import { printError } from './shared/output.js';
-import { expDirOption, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
+import { expDirOption, flag, numberOption, switchOption, text, wholeNumber, type Action } from './shared/verb.js';
 
 /** Number of lines to start a followed log with. */
 const FOLLOWED_LINES = 20;
@@ -19,23 +19,11 @@ export const logsVerb: Action = {
         type: 'boolean',
         describe: 'Print new lines until the run ends, through restarts',
       })
-      .option('rank', {
-        ...numberOption,
-        describe: "Print one process's log as JSON lines (default: the readable log)",
-      })
-      .option('attempt', {
-        ...numberOption,
-        describe: 'Attempt (start or resume), counted from 1 (default: the latest)',
-      })
-      .option('lines', {
-        ...numberOption,
-        describe: `Number of last lines (default: all; with -f: ${FOLLOWED_LINES})`,
-      })
+      .option('rank', numberOption("Print one process's log as JSON lines (default: the readable log)"))
+      .option('attempt', numberOption('Attempt (start or resume), counted from 1 (default: the latest)'))
+      .option('lines', numberOption(`Number of last lines (default: all; with -f: ${FOLLOWED_LINES})`))
       .option('exp-dir', expDirOption)
-      .option('json', {
-        type: 'boolean',
-        describe: 'Print JSON lines: the log of rank 0, or of --rank',
-      })
+      .option('json', switchOption('Print JSON lines: the log of rank 0, or of --rank'))
       .example('$0 logs sft_s__rl_s -f', 'Follow the run until it ends')
       .example('$0 logs sft_s__rl_s --rank 1 --lines 50', "The end of the second process's log"),
   run: async (args) => {

@@ -14,10 +14,19 @@ import {
   type KeptRun,
 } from '../run/remove.js';
 import { printJson, printLine } from './shared/output.js';
-import { expDirOption, flag, jsonOption, text, texts, type Action, type Arguments } from './shared/verb.js';
+import {
+  expDirOption,
+  flag,
+  jsonOption,
+  switchOption,
+  text,
+  texts,
+  type Action,
+  type Arguments,
+} from './shared/verb.js';
 
 const options = {
-  'dry-run': { type: 'boolean', describe: 'Only print what would be deleted' },
+  'dry-run': switchOption('Only print what would be deleted'),
   'exp-dir': expDirOption,
   json: jsonOption,
 } as const;

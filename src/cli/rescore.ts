@@ -30,6 +30,7 @@ import {
   jsonOption,
   overlayOption,
   setOption,
+  switchOption,
   text,
   texts,
   trustOption,
@@ -55,11 +56,8 @@ export const rescoreVerb: Action = {
         describe: 'Set one key of the reward, as reward.a=VALUE (repeatable)',
       })
       .option('name', { type: 'string', describe: "Name of the result files in the run's rescored/ folder" })
-      .option('offline', {
-        type: 'boolean',
-        describe: 'Make no judge requests: score only episodes with recorded judge answers',
-      })
-      .option('held-out', { type: 'boolean', describe: 'Only held-out episodes' })
+      .option('offline', switchOption('Make no judge requests: score only episodes with recorded judge answers'))
+      .option('held-out', switchOption('Only held-out episodes'))
       .option('json', jsonOption)
       .option('trust', trustOption)
       .option('exp-dir', expDirOption)

@@ -19,6 +19,7 @@ import {
   expDirOption,
   flag,
   text,
+  textOption,
   texts,
   trainingOptions,
   trustOption,
@@ -59,7 +60,7 @@ export const forkVerb: Action = {
     yargs
       .positional('run', { ...runOption, describe: 'RUN or RUN@CHECKPOINT: an iteration, best, or last (the default)' })
       .options({
-        as: { type: 'string', requiresArg: true, demandOption: true, describe: 'run_name of the new run (required)' },
+        as: { ...textOption('run_name of the new run (required)'), demandOption: true },
         set: { ...setOption, describe: 'Set one key of the new run, as a.b=VALUE (repeatable)' },
         ...trainingOptions,
         trust: trustOption,

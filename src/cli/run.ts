@@ -22,6 +22,7 @@ import {
   configOf,
   configOptions,
   flag,
+  switchOption,
   text,
   texts,
   trainingOptions,
@@ -30,10 +31,7 @@ import {
 } from './shared/verb.js';
 
 /** `--fresh`. */
-export const freshOption = {
-  type: 'boolean',
-  describe: 'Start from scratch and move the previous run to RUN_NAME.old-1',
-} as const;
+export const freshOption = switchOption('Start from scratch and move the previous run to RUN_NAME.old-1');
 
 export const runVerb: Action = {
   positionals: '<config>',

@@ -13,6 +13,7 @@ import {
   flag,
   jsonOption,
   numberOption,
+  switchOption,
   text,
   wholeNumber,
   type Action,
@@ -22,11 +23,8 @@ export const scoreVerb: Action = {
   positionals: '<config>',
   build: (yargs) =>
     configOptions(yargs)
-      .option('rows', { ...numberOption, default: 20, describe: 'Rows of the training datasets to score' })
-      .option('deep', {
-        type: 'boolean',
-        describe: 'Also use judges and reward servers. Starts an embedded judge',
-      })
+      .option('rows', { ...numberOption('Rows of the training datasets to score'), default: 20 })
+      .option('deep', switchOption('Also use judges and reward servers. Starts an embedded judge'))
       .option('json', jsonOption)
       .example('$0 score configs/text_plain.jsonnet --rows 20', 'Prompt, answer, score and parts of each term')
       .example('$0 score own.jsonnet --deep', 'Also with its judge'),

@@ -9,7 +9,7 @@ import { liveLock, mayBeHeld } from '../run/status.js';
 import type { RunPaths } from '../run/paths.js';
 import { printError, printJson, printLine } from './shared/output.js';
 import { INTERRUPTED } from './shared/signals.js';
-import { expDirOption, flag, jsonOption, text, texts, type Action } from './shared/verb.js';
+import { expDirOption, flag, jsonOption, switchOption, text, texts, type Action } from './shared/verb.js';
 
 export const stopVerb: Action = {
   positionals: '[runs..]',
@@ -21,8 +21,8 @@ export const stopVerb: Action = {
         describe: 'run_names, folders of runs, or running sweeps',
       })
       .options({
-        all: { type: 'boolean', describe: 'Stop every sweep and every running run' },
-        now: { type: 'boolean', describe: 'Kill immediately and lose everything since the last checkpoint' },
+        all: switchOption('Stop every sweep and every running run'),
+        now: switchOption('Kill immediately and lose everything since the last checkpoint'),
         'exp-dir': expDirOption,
         json: jsonOption,
       })

@@ -21,23 +21,26 @@ import type { CheckOptions } from '../launch/preflight/preflight.js';
 import { formatTable, printJson, printLine, printWarnings } from './shared/output.js';
 import { formatResults } from './report.js';
 import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
-import { changesOf, experimentOptions, flag, numberOption, text, wholeNumber, type Action } from './shared/verb.js';
+import {
+  changesOf,
+  experimentOptions,
+  flag,
+  numberOption,
+  switchOption,
+  text,
+  wholeNumber,
+  type Action,
+} from './shared/verb.js';
 
 export const sweepVerb: Action = {
   positionals: '<experiment>',
   build: (yargs) =>
     experimentOptions(yargs)
-      .option('max-parallel', {
-        ...numberOption,
-        describe: 'Maximum parallel runs (default: limited by cores, GPUs and memory)',
-      })
-      .option('failed', { type: 'boolean', describe: 'Only cells that failed or were interrupted' })
-      .option('fail-fast', { type: 'boolean', describe: 'Stop everything when one run fails' })
-      .option('retries', { ...numberOption, default: 0, describe: 'Restarts of a failed run' })
-      .option('json', {
-        type: 'boolean',
-        describe: 'Print only one JSON document at the end',
-      })
+      .option('max-parallel', numberOption('Maximum parallel runs (default: limited by cores, GPUs and memory)'))
+      .option('failed', switchOption('Only cells that failed or were interrupted'))
+      .option('fail-fast', switchOption('Stop everything when one run fails'))
+      .option('retries', { ...numberOption('Restarts of a failed run'), default: 0 })
+      .option('json', switchOption('Print only one JSON document at the end'))
       .example(
         '$0 sweep experiments/reward_ablation.jsonnet --with configs/lib/tiny.libsonnet',
         'Train every cell, or continue',

@@ -4,19 +4,15 @@ import { findRun } from '../run/find.js';
 import type { RunPaths } from '../run/paths.js';
 import { syncRun, type SyncResult } from '../run/track/tracking.js';
 import { printError, printJson, printLine } from './shared/output.js';
-import { expDirOption, flag, jsonOption, text, texts, type Action } from './shared/verb.js';
+import { expDirOption, flag, jsonOption, text, textOption, texts, type Action } from './shared/verb.js';
 
 export const syncVerb: Action = {
   positionals: '<runs..>',
   build: (yargs) =>
     yargs
       .positional('runs', { type: 'string', array: true, describe: 'run_names, or folders of runs' })
-      .option('project', {
-        type: 'string',
-        requiresArg: true,
-        describe: "W&B project (default: the run's track.wandb.project)",
-      })
-      .option('entity', { type: 'string', requiresArg: true, describe: 'W&B user or team of the project' })
+      .option('project', textOption("W&B project (default: the run's track.wandb.project)"))
+      .option('entity', textOption('W&B user or team of the project'))
       .option('json', jsonOption)
       .option('exp-dir', expDirOption)
       .example('$0 sync sft_s__rl_s', 'Upload metrics from while W&B was unreachable or offline')

@@ -3,26 +3,17 @@ import { biasHelp, readBiases } from '../../rewards/rule_judge/biases.js';
 import { JUDGE_MODEL, startJudge } from '../../rewards/rule_judge/server.js';
 import { printLine } from '../shared/output.js';
 import { onReasonToStop, servingOptions, tokenOf } from './serving.js';
-import { flag, numberOption, text, texts, wholeNumber, type Action } from '../shared/verb.js';
+import { flag, listOption, numberOption, text, textOption, texts, wholeNumber, type Action } from '../shared/verb.js';
 
 export const judgeVerb: Action = {
   positionals: '',
   build: (yargs) =>
     servingOptions(yargs)
-      .option('port', { ...numberOption, default: 4877, describe: 'Port to listen on (0: a free port)' })
+      .option('port', { ...numberOption('Port to listen on (0: a free port)'), default: 4877 })
       .option('host', { type: 'string', default: '127.0.0.1', describe: 'Address to listen on' })
-      .option('model', {
-        type: 'string',
-        array: true,
-        nargs: 1,
-        describe: `Another model name to accept in addition to ${JUDGE_MODEL} (repeatable)`,
-      })
-      .option('latency', { ...numberOption, default: 0, describe: 'Delay of each reply in milliseconds' })
-      .option('bias', {
-        type: 'string',
-        requiresArg: true,
-        describe: 'Biases as NAME=STRENGTH,… with strengths from 0 to 1',
-      })
+      .option('model', listOption(`Another model name to accept in addition to ${JUDGE_MODEL} (repeatable)`))
+      .option('latency', { ...numberOption('Delay of each reply in milliseconds'), default: 0 })
+      .option('bias', textOption('Biases as NAME=STRENGTH,… with strengths from 0 to 1'))
       .example('$0 serve judge', 'Then set reward.endpoint to http://127.0.0.1:4877/v1')
       .example('$0 serve judge --bias copies=0.5', 'Give copies of the source half the maximum score')
       .epilogue(`Names for --bias:\n${biasHelp()}`),

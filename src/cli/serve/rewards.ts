@@ -52,14 +52,14 @@ export const rewardsVerb: Action = {
         type: 'string',
         describe: 'Instead of --config: terms with weights, such as a=0.6,b=0.4',
       })
-      .option('ocr-weight', { ...numberOption, describe: 'With --terms: weight of the OCR term' })
-      .option('vlm-weight', { ...numberOption, describe: 'With --terms: weight of the judge term' })
+      .option('ocr-weight', numberOption('With --terms: weight of the OCR term'))
+      .option('vlm-weight', numberOption('With --terms: weight of the judge term'))
       .option('endpoint', { type: 'string', describe: 'With --terms: URL of the judge' })
       .option('model', { type: 'string', describe: 'With --terms: judge model' })
-      .option('port', { ...numberOption, default: 4876, describe: 'Port to listen on (0: a free port)' })
+      .option('port', { ...numberOption('Port to listen on (0: a free port)'), default: 4876 })
       .option('host', { type: 'string', default: '127.0.0.1', describe: 'Address to listen on' });
     for (const [name, { limit, unit, describe }] of Object.entries(limitFlags)) {
-      yargs.option(name, { ...numberOption, default: defaultLimits[limit] / unit, describe });
+      yargs.option(name, { ...numberOption(describe), default: defaultLimits[limit] / unit });
     }
     return yargs
       .option('url-file', { type: 'string', describe: 'Write the address to this file when the server is ready' })

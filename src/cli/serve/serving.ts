@@ -2,7 +2,7 @@
 import type { Socket } from 'node:net';
 import type { Argv } from 'yargs';
 import { UsageError } from '../../core/errors.js';
-import { flag, text, type Arguments } from '../shared/verb.js';
+import { flag, switchOption, text, type Arguments } from '../shared/verb.js';
 
 /** @param preset the default variable of --token-env. */
 export function servingOptions(yargs: Argv, preset?: string): Argv {
@@ -12,11 +12,11 @@ export function servingOptions(yargs: Argv, preset?: string): Argv {
       type: 'string',
       describe: `Environment variable with the token that clients must send${otherwise}. Required unless --host is loopback`,
     })
-    .option('exit-with-parent', {
-      type: 'boolean',
-      describe: 'Stop when standard input closes, for example when the parent process dies',
-    })
-    .option('json', { type: 'boolean', describe: 'Print the address as one line of JSON' });
+    .option(
+      'exit-with-parent',
+      switchOption('Stop when standard input closes, for example when the parent process dies'),
+    )
+    .option('json', switchOption('Print the address as one line of JSON'));
 }
 
 /** The token that clients must send, or null. Raises UsageError if a named variable is not set, so no server is open by mistake. */

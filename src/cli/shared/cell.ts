@@ -8,7 +8,7 @@ import { realLockWorld } from '../../run/claim/lock.js';
 import { RunPaths } from '../../run/paths.js';
 import { printLine } from './output.js';
 import { INTERRUPTED } from './signals.js';
-import { text, type Action } from './verb.js';
+import { switchOption, text, type Action } from './verb.js';
 
 export const cellVerb: Action = {
   positionals: '<file> <index>',
@@ -16,7 +16,7 @@ export const cellVerb: Action = {
     yargs
       .positional('file', { type: 'string', describe: 'File of the submitted cells' })
       .positional('index', { type: 'string', describe: 'Line, counted from 0' })
-      .option('json', { type: 'boolean', describe: 'Print only the result, as JSON' })
+      .option('json', switchOption('Print only the result, as JSON'))
       .example('$0 cell runs/.slurm/20260101T120000_77/cells_0.jsonl 3', 'Run task 3 of that array manually'),
   run: async (args) => {
     const config = readCell(text(args, 'file'), text(args, 'index'));

@@ -31,8 +31,25 @@ export function texts(args: Arguments, name: string): string[] {
   return list.filter((item) => typeof item === 'string');
 }
 
-/** An option for `wholeNumber` or `numberOf`. It has no type, so yargs keeps an invalid number as text. */
-export const numberOption = { requiresArg: true } as const;
+/** A string flag. */
+export function textOption(describe: string) {
+  return { type: 'string', requiresArg: true, describe } as const;
+}
+
+/** A string flag that may be repeated. */
+export function listOption(describe: string) {
+  return { type: 'string', array: true, nargs: 1, describe } as const;
+}
+
+/** A switch. */
+export function switchOption(describe: string) {
+  return { type: 'boolean', describe } as const;
+}
+
+/** A flag for `wholeNumber` or `numberOf`. It has no type, so yargs keeps an invalid number as text. */
+export function numberOption(describe: string) {
+  return { requiresArg: true, describe } as const;
+}
 
 /** The value of a whole-number flag, or null if it is absent. Raises UsageError for any other value. */
 export function wholeNumber(args: Arguments, name: string, least: number, most = Infinity): number | null {
@@ -60,43 +77,22 @@ export function flag(args: Arguments, name: string): boolean {
 }
 
 /** `--json`. */
-export const jsonOption = { type: 'boolean', describe: 'Print one JSON document' } as const;
+export const jsonOption = switchOption('Print one JSON document');
 
 /** `--with`: overlays. */
-export const overlayOption = {
-  type: 'string',
-  array: true,
-  nargs: 1,
-  describe: 'Merge this Jsonnet file over the config (repeatable)',
-} as const;
+export const overlayOption = listOption('Merge this Jsonnet file over the config (repeatable)');
 
 /** `--set`: single keys of the config. */
-export const setOption = {
-  type: 'string',
-  array: true,
-  nargs: 1,
-  describe: 'Set one key, as a.b=VALUE in JSON or plain text (repeatable). Applied last',
-} as const;
+export const setOption = listOption('Set one key, as a.b=VALUE in JSON or plain text (repeatable). Applied last');
 
 /** `--exp-dir` of a verb that reads a config. */
-export const runDirOption = {
-  type: 'string',
-  requiresArg: true,
-  describe: 'Directory for runs (overrides base_exp_dir)',
-} as const;
+export const runDirOption = textOption('Directory for runs (overrides base_exp_dir)');
 
 /** `--exp-dir` of a verb that searches for runs. */
-export const expDirOption = {
-  type: 'string',
-  requiresArg: true,
-  describe: 'Directory of runs (default: APP__BASE_EXP_DIR, else runs and runs/tiny)',
-} as const;
+export const expDirOption = textOption('Directory of runs (default: APP__BASE_EXP_DIR, else runs and runs/tiny)');
 
 /** `--trust` of a verb that uses a run's recorded settings. */
-export const trustOption = {
-  type: 'boolean',
-  describe: "Use a run's recorded settings and programs even if another user wrote them",
-} as const;
+export const trustOption = switchOption("Use a run's recorded settings and programs even if another user wrote them");
 
 /** How Jsonnet finds imports and variables, with the flags of the jsonnet command. */
 const libraryOptions = {
@@ -160,11 +156,7 @@ export function experimentOptions(yargs: Argv): Argv {
       set: { ...setOption, describe: 'Set one key in every cell, as a.b=VALUE (repeatable). Applied last' },
       'exp-dir': runDirOption,
       ...libraryOptions,
-      only: {
-        type: 'string',
-        requiresArg: true,
-        describe: 'Only cells with this text in their name (with * or ?, a pattern for the whole name)',
-      },
+      only: textOption('Only cells with this text in their name (with * or ?, a pattern for the whole name)'),
     });
 }
 
@@ -183,11 +175,6 @@ export function changesOf(args: Arguments): { overlays: string[]; sets: string[]
 
 /** The options of every verb that trains. */
 export const trainingOptions = {
-  'allow-changes': {
-    type: 'string',
-    array: true,
-    nargs: 1,
-    describe: 'Result-affecting settings that may change on resume, as KEY,KEY',
-  },
-  json: { type: 'boolean', describe: 'Print only the final report, as one JSON document' },
+  'allow-changes': listOption('Result-affecting settings that may change on resume, as KEY,KEY'),
+  json: switchOption('Print only the final report, as one JSON document'),
 } as const;
