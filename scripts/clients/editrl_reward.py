@@ -14,6 +14,8 @@ An item that gets no score is None, never a number. Trainers differ in their sup
 | `flow_grpo`  | raises         | flow_grpo 54809b5f, flow_grpo/rewards.py, `multi_score`                            |
 | `easyr1`     | raises         | EasyR1 46c6c210, verl/workers/reward/function.py, `BatchFunctionRewardManager`     |
 | `swift`      | raises         | ms-swift 4.6.0, swift/rl_core/grpo_algorithm.py, `compute_rewards_per_func`        |
+| `verl_omni`  | raises         | verl-omni a1139baf, verl_omni/reward_loop/reward_manager/visual.py, `run_single`   |
+| `unirl`      | failures       | UniRL 1a7b501, unirl/reward/service.py, `score_and_attach`, which then raises      |
 
 The others compute the mean of each group from every reward. A NaN would reach the weights, and ms-swift counts None as 0.
 Their adapters raise `Unscored` instead, so that the training ends and resumes from its last checkpoint.
@@ -24,13 +26,13 @@ from __future__ import annotations
 
 import base64, contextlib, http.client, io, json, os, random, signal, socket, struct, threading, time, zlib
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
 IMAGES = ("image", "source", "truth", "mask")
-TEXTS = ("key", "prompt", "instruction", "answer", "expected")
+TEXTS = ("prompt", "instruction", "answer", "expected")
 FIELDS = (*IMAGES, *TEXTS, "finished")
 # Another try may help, as in editrl's own runs. All other reasons are final.
 TRANSIENT = ("timeout", "connection", "rate_limited", "server_error", "aborted")
@@ -49,6 +51,10 @@ class Score(NamedTuple):
     detail: Optional[str]
 
 
+# What an item without an answer gets, whether that counts as an attempt, and seconds to wait. A server that is away or busy is awaited.
+Lost = Tuple[Score, bool, float]
+
+
 class Unscored(RuntimeError):
     """Items have no score, and the trainer has no place for that."""
 
@@ -57,45 +63,48 @@ class RewardServerError(RuntimeError):
     """The address, the token or the settings of the reward server are wrong. Trying again does not help."""
 
 
-class _Again(Exception):
-    """One request failed. `counts`: as an attempt. A server that is away or busy is awaited until the deadline."""
-
-    def __init__(self, reason: str, detail: str, counts: bool = True, wait_s: float = 0.0):
-        self.score, self.counts, self.wait_s = Score("unscored", None, {}, reason, detail), counts, wait_s
-
-
 class Reward:
     """A reward server as a function of items. Several threads may share it.
 
-    `deadline_s` limits one call, and `timeout_s` one request. A server that is away or busy is awaited until the deadline. Other
-    failures get 5 attempts. `token` is EDITRL_REWARD_TOKEN by default. Raises ValueError for a malformed address.
+    `deadline_s` limits one call, and `timeout_s` the time without a reply. A server that is away or busy is awaited until the deadline.
+    Other failures get 5 attempts. `token` is EDITRL_REWARD_TOKEN by default. Raises ValueError for a malformed address.
     """
 
-    def __init__(self, url: str, token: str = "", deadline_s: float = 600.0, timeout_s: float = 300.0, concurrency: int = 32):
+    def __init__(self, url: str, token: str = "", deadline_s: float = 600.0, timeout_s: float = 300.0):
         parts = urlsplit(url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise ValueError(f"{url!r} is not the address of a reward server. Write it like http://127.0.0.1:4876.")
         self.url = url.strip().rstrip("/")
-        self._parts, self._path = parts, parts.path.rstrip("/") + "/score"
+        self._parts, self._path = parts, parts.path.rstrip("/") + "/v1/score"
         token = (token or os.environ.get("EDITRL_REWARD_TOKEN", "")).strip()
-        self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
-        self._deadline_s, self._timeout_s, self._concurrency = deadline_s, timeout_s, concurrency
+        self._headers = {"content-type": "application/x-ndjson", "transfer-encoding": "chunked", **({"authorization": f"Bearer {token}"} if token else {})}
+        self._deadline_s, self._timeout_s = deadline_s, timeout_s
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._settings: Optional[str] = None
 
     def __call__(self, items: Sequence[Item]) -> list[Score]:
-        """Scores items with the fields of `POST /score`, in their order.
+        """Scores items with the fields of `POST /v1/score`, in their order. One stream carries all of them, so memory stays small.
 
         Images are base64 or `data:` texts, bytes of a file, paths (`pathlib.Path`), PIL images, `{"bytes", "path"}` of datasets,
-        arrays [height, width, 3] of uint8, or tensors [3, height, width] from 0 to 1. Raises ValueError for other items, and
-        RewardServerError for a wrong address or token, and if the settings of the server change.
+        arrays [height, width, 3] of uint8, or tensors [3, height, width] of uint8 or from 0 to 1. Raises ValueError for other
+        items, and RewardServerError for a wrong address or token, and if the settings of the server change.
         """
         for index, item in enumerate(items):
             _check(item, f"items[{index}]")
         end = time.monotonic() + self._deadline_s
-        with ThreadPoolExecutor(self._concurrency) as pool:
-            scores = list(pool.map(lambda index: self._score(index, items[index], end), range(len(items))))
+        scores = [Score("unscored", None, {}, "timeout", "the deadline was over before a request")] * len(items)
+        attempts, todo, failures = [0] * len(items), list(range(len(items))), 0
+        while todo and time.monotonic() < end:
+            self._count("requests")
+            answers, lost = self._stream(items, todo, end)
+            for index in todo:
+                scores[index] = answers.get(index, lost[0])
+                attempts[index] += index in answers or lost[1]
+            todo = [index for index in todo if scores[index].reason in TRANSIENT and attempts[index] < ATTEMPTS]
+            pause = lost[2] or random.random() * min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2**failures)
+            failures += 1
+            time.sleep(max(0.0, min(pause if todo else 0.0, end - time.monotonic())))
         for score in scores:
             self._count("items", score.kind, *([f"unscored/{score.reason}"] if score.kind == "unscored" else []))
         return scores
@@ -110,65 +119,68 @@ class Reward:
         with self._lock:
             self._counts.update(names)
 
-    def _score(self, index: int, item: Item, end: float) -> Score:
-        key = item.get("key", str(index))
-        wire = {name: _image(value) if name in IMAGES else value for name, value in {**item, "key": key}.items()}
-        body = json.dumps({"items": [wire]}).encode()
-        last = Score("unscored", None, {}, "timeout", "the deadline was over before a request")
-        attempts, failures = 0, 0
-        while attempts < ATTEMPTS and time.monotonic() < end:
-            self._count("requests")
-            try:
-                return self._ask(body, key, min(end, time.monotonic() + self._timeout_s))
-            except _Again as again:
-                last, attempts = again.score, attempts + again.counts
-                pause = again.wait_s or random.random() * min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2**failures)
-                failures += 1
-                time.sleep(max(0.0, min(pause if attempts < ATTEMPTS else 0.0, end - time.monotonic())))
-        return last
-
-    def _ask(self, body: bytes, key: str, end: float) -> Score:
-        status, wait_s, text = self._post(body, end)
-        if status == 429 or status >= 500:
-            reason, busy = "rate_limited" if status == 429 else "server_error", status in (429, 503)
-            raise _Again(reason, f"HTTP {status}: {text[:300]!r}", not busy, wait_s or float(busy))
-        if status in (400, 413, 415, 422):
-            return Score("unscored", None, {}, "bad_request", f"HTTP {status}: {text[:300]!r}")
-        if status != 200:
-            raise RewardServerError(f"{self.url}: HTTP {status} {text[:300]!r}. Check the address and EDITRL_REWARD_TOKEN.")
-        try:
-            settings, score = _parse(text, key)
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise _Again("server_error", f"malformed reply ({error!r}): {text[:300]!r}") from None
-        with self._lock:
-            self._settings = self._settings or settings
-            if settings != self._settings:
-                raise RewardServerError(f"the settings of {self.url} have changed. Start it again with the earlier ones.")
-        if score.reason in TRANSIENT:
-            raise _Again(str(score.reason), str(score.detail))
-        return score
-
-    def _post(self, body: bytes, end: float) -> Tuple[int, float, bytes]:
-        """Status, seconds of Retry-After, and body. The timer bounds the whole exchange, a socket's timeout each read only."""
-        timeout = max(0.001, end - time.monotonic())
+    def _stream(self, items: Sequence[Item], todo: Sequence[int], end: float) -> Tuple[dict[int, Score], Lost]:
+        """One request. Returns the answers by index, and what becomes of the other items."""
+        answers: dict[int, Score] = {}
+        broken: list[Exception] = []
+        lost = _lost("server_error", "the reply ended early")
+        left = max(0.001, end - time.monotonic())
         connect = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-        connection = connect(self._parts.hostname or "", self._parts.port, timeout=timeout)
-        timer = threading.Timer(timeout, _disconnect, [connection])
+        connection = connect(self._parts.hostname or "", self._parts.port, timeout=min(left, self._timeout_s))
+        timer = threading.Timer(left, _disconnect, [connection])  # A socket's timeout bounds each read only.
+        sender = threading.Thread(target=_send, args=(connection, items, todo, broken), daemon=True)
         try:
             connection.connect()
             timer.start()
-            connection.request("POST", self._path, body, self._headers)
+            connection.putrequest("POST", self._path)
+            for header in self._headers.items():
+                connection.putheader(*header)
+            connection.endheaders()
+            sender.start()
             response = connection.getresponse()
-            text = response.read()
-            after = response.headers.get("retry-after") or ""
-            return response.status, min(RETRY_AFTER_CAP_S, float(after)) if after.isdigit() else 0.0, text
+            if response.status != 200:
+                return answers, self._refused(response.status, repr(response.read()[:300]), response.headers.get("retry-after"))
+            self._check_settings(response.headers.get("x-editrl-reward"))
+            for line in response:
+                try:
+                    reply = json.loads(line)
+                    if "error" not in reply:
+                        answers[int(reply["key"])] = _parse(reply["outcome"])
+                        continue
+                    lost = self._refused(int(reply["error"]["code"]), str(reply["error"]["message"]), None)
+                    if lost[0].reason == "bad_request":  # The line at fault is the first without an answer.
+                        answers[next((index for index in todo if index not in answers), -1)] = lost[0]
+                        lost = _lost("aborted", "another item ended the stream", False)
+                    return answers, lost
+                except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+                    lost = _lost("server_error", f"malformed reply ({error!r}): {line[:300]!r}")
         except (OSError, http.client.HTTPException) as error:
-            if time.monotonic() >= end:
-                raise _Again("timeout", f"{self.url} did not answer within {timeout:.3g} s") from None
-            raise _Again("connection", f"{self.url}: {error!r}", counts=False) from None
+            late = isinstance(error, socket.timeout)
+            lost = _lost("timeout", f"no reply for {self._timeout_s} s") if late else _lost("connection", f"{self.url}: {error!r}", False)
         finally:
             timer.cancel()
+            _disconnect(connection)
             connection.close()
+            if sender.ident is not None:
+                sender.join()
+        if broken:
+            raise broken[0]
+        return answers, lost if time.monotonic() < end else _lost("timeout", f"{self.url} did not answer before the deadline")
+
+    def _refused(self, status: int, text: str, after: Optional[str]) -> Lost:
+        if status < 500 and status not in (400, 408, 413, 415, 422, 429):
+            raise RewardServerError(f"{self.url}: HTTP {status} {text}. Check the address and EDITRL_REWARD_TOKEN.")
+        reason = {408: "timeout", 429: "rate_limited"}.get(status, "server_error" if status >= 500 else "bad_request")
+        busy = status in (429, 503)
+        wait_s = min(RETRY_AFTER_CAP_S, float(after)) if after and after.isdigit() else float(busy)
+        return _lost(reason, f"HTTP {status}: {text}", not busy, wait_s)
+
+    def _check_settings(self, settings: Optional[str]) -> None:
+        with self._lock:
+            self._settings = self._settings or settings
+            if settings is None or settings != self._settings:
+                found = "is no reward server" if settings is None else "has changed its settings. Start it again with the earlier ones"
+                raise RewardServerError(f"{self.url} {found}.")
 
     def _values(self, items: Sequence[Item]) -> list[float]:
         """The value of every item. Raises Unscored if one has none."""
@@ -229,27 +241,76 @@ class Reward:
 
         return lambda args=None: score
 
+    def verl_omni(self, **columns: str) -> Callable[..., float]:
+        """verl-omni's `compute_score`. Columns are keys of `extra_info`. `ground_truth` is the prompt unless a column is."""
+        def compute_score(data_source: str, solution_image: Any, ground_truth: Any, extra_info: Any = None, **_: Any) -> float:
+            row = {"prompt": str(ground_truth), **_fields(columns, extra_info or {}, "extra_info")}
+            return self._values([{"image": solution_image, **row}])[0]
+
+        return compute_score
+
+    def unirl(self, kind: str = "image", **columns: str) -> "UniRL":
+        """The backend of UniRL's `RewardService`. `kind` is "image" or "text". Columns are keys of each sample's metadata."""
+        return UniRL(self, kind, columns)
+
+
+class UniRL:
+    """See `Reward.unirl`. The conditioning image of a request is the source. UniRL ends the training if a sample has failed."""
+
+    def __init__(self, reward: Reward, kind: str, columns: Mapping[str, str]):
+        self.preferred_input_kind, self._reward, self._columns = kind, reward, columns
+        self.get_model_name, self.is_available = lambda: "editrl", lambda: True
+        self.offload = self.onload = self.dispose = lambda: None
+
+    def compute_rewards(self, request: Any) -> SimpleNamespace:
+        answers = [{"image": one} for one in request.images or []] if self.preferred_input_kind == "image" else [{"answer": one} for one in request.texts]
+        sources = request.primitives.get("image")
+        items = []
+        for index, answer in enumerate(answers):
+            source = {} if sources is None else {"source": sources.pixels[index]}
+            row = _fields(self._columns, (request.metadata or [])[index] or {}, "the metadata") if self._columns else {}
+            items.append({"prompt": request.prompts[index], **answer, **source, **row})
+        scores = self._reward(items)
+        errors = [None if one.value is not None else f"{one.reason}: {one.detail}" for one in scores]
+        rewards = [float("nan") if one.value is None else one.value for one in scores]
+        successes = [error is None for error in errors]
+        return SimpleNamespace(rewards=rewards, component_rewards={}, successes=successes, errors=errors, compute_time=0.0)
+
 
 def _disconnect(connection: http.client.HTTPConnection) -> None:
     with contextlib.suppress(OSError, AttributeError):  # The exchange may end by itself at this moment.
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _parse(text: bytes, key: str) -> Tuple[str, Score]:
-    """The server's settings and the score. Raises ValueError and its like for a reply that breaks the protocol."""
-    reply = json.loads(text)
-    (item,) = reply["items"]
-    outcome, settings = item["outcome"], reply["reward"]
+def _send(connection: http.client.HTTPConnection, items: Sequence[Item], todo: Sequence[int], broken: list[Exception]) -> None:
+    """Sends items as the server reads them. An item that cannot be encoded goes to `broken`, and ends the exchange."""
+    for index in todo:
+        try:
+            fields = {name: _image(value) if name in IMAGES else value for name, value in items[index].items()}
+            line = json.dumps({**fields, "key": str(index)}).encode() + b"\n"
+        except Exception as error:
+            broken.append(error)
+            return _disconnect(connection)
+        with contextlib.suppress(OSError):  # The reader learns why.
+            connection.send(b"%x\r\n%s\r\n%s" % (len(line), line, b"0\r\n\r\n" if index == todo[-1] else b""))
+            continue
+        return None
+
+
+def _lost(reason: str, detail: str, counts: bool = True, wait_s: float = 0.0) -> Lost:
+    return Score("unscored", None, {}, reason, detail), counts, wait_s
+
+
+def _parse(outcome: Mapping[str, Any]) -> Score:
+    """The score of a reply. Raises ValueError and its like for a reply that breaks the protocol."""
     kind, value = outcome["kind"], outcome["normalised"]
-    if item["key"] != key or not isinstance(settings, str):
-        raise ValueError("it is about another item, or does not name its reward")
     parts = {str(name): float(part) for name, part in outcome["parts"].items()}
     if kind == "unscored" and value is None and isinstance(outcome["reason"], str):
-        return settings, Score(kind, None, parts, outcome["reason"], str(outcome["detail"]))
+        return Score(kind, None, parts, outcome["reason"], str(outcome["detail"]))
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
     if not is_number or kind not in ("scored", "zero_by_rule") or (kind == "zero_by_rule" and value != 0):
         raise ValueError(f"kind {kind!r} with value {value!r}")
-    return settings, Score(kind, float(value), parts, outcome["reason"], None)
+    return Score(kind, float(value), parts, outcome["reason"], None)
 
 
 def _check(item: Item, place: str) -> None:
@@ -274,7 +335,9 @@ def _image(value: Any) -> Optional[str]:
         value.save(file, format="PNG")
         return _image(file.getvalue())
     if hasattr(value, "detach") and value.dim() == 3 and bool(value.isfinite().all()):
-        value = (value.detach().float().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().cpu().numpy()
+        value = value.detach()
+        value = (value.float().clamp(0, 1) * 255).round().byte() if value.is_floating_point() else value
+        value = value.permute(1, 2, 0).contiguous().cpu().numpy()
     if len(getattr(value, "shape", ())) == 3 and value.shape[2] == 3 and str(value.dtype) == "uint8":
         return _image(_png(value.tobytes(), *value.shape[:2]))
     found = f"{type(value).__name__} {tuple(getattr(value, 'shape', ()))} {getattr(value, 'dtype', '')}"

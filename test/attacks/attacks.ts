@@ -1,4 +1,5 @@
 /** The attacks of `npm run attack --`. */
+import { once } from 'node:events';
 import { encodePng } from '../../src/core/images/image.js';
 import { attackedModel, large, swift, thinking, unfit, type Asks } from './process.js';
 import { addressOf, chatBody, counted, open, post, pour, replyOf, statusOf } from './wire.js';
@@ -273,20 +274,28 @@ async function askThinking({ url }: Scene): ReturnType<Attack['run']> {
   };
 }
 
-/** Sends a body below the limit whose images decode to far more. */
+/** Streams small files whose images decode to far more. */
 async function unpackImages({ url }: Scene): ReturnType<Attack['run']> {
   const side = 2_048;
   const plain = await encodePng({ width: side, height: side, data: new Uint8Array(side * side * 3).fill(7) });
   const image = Buffer.from(plain.buffer, plain.byteOffset, plain.length).toString('base64');
   const item = { prompt: 'x', image, source: image, truth: image };
-  const body = JSON.stringify({ items: Array.from({ length: 250 }, (_, i) => ({ key: String(i), ...item })) });
-  const address = addressOf(url);
-  const statuses = await Promise.all(
-    Array.from({ length: 4 }, () => statusOf(address, post('/score', body.length), body, 60_000)),
+  const body = Array.from({ length: 250 }, (_, i) => `${JSON.stringify({ key: String(i), ...item })}\n`).join('');
+  const headers = { 'content-type': 'application/x-ndjson', connection: 'close' };
+  const ends = await Promise.all(
+    Array.from({ length: 4 }, async () => {
+      const socket = open(addressOf(url)).resume();
+      socket.write(post('/v1/score', body.length, headers));
+      socket.write(body);
+      const signal = AbortSignal.timeout(60_000);
+      const [broke] = (await once(socket, 'close', { signal }).catch(() => [null])) as [boolean | null];
+      socket.destroy();
+      return broke === null ? 'unfinished' : broke ? 'reset' : 'ended';
+    }),
   );
   return {
-    text: `four bodies of ${(body.length / mb).toFixed(0)} MB with 750 images of 4 megapixels: ${counted(statuses)}`,
-    held: !statuses.includes('reset'),
+    text: `four streams of ${(body.length / mb).toFixed(0)} MB with 750 images of 4 megapixels: ${counted(ends)}`,
+    held: !ends.includes('reset'),
   };
 }
 

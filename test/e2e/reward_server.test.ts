@@ -1,8 +1,10 @@
 import { spawn, type ChildProcess } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { encodePng } from '../../src/core/images/image.js';
 import { RewardPool } from '../../src/rewards/server/client/pool.js';
 import { picture, postJson } from '../rewards/server/served.js';
 import { wholeItem } from '../rewards/terms/term_contract.js';
@@ -59,6 +61,14 @@ async function until(started: Started, holds: () => boolean): Promise<void> {
   }
 }
 
+const BATCH_ITEMS = Number(process.env['EDITRL_TEST_BATCH'] ?? 1_000);
+const BATCH = `
+import json, resource, sys
+from editrl_reward import *
+reward = Reward(sys.argv[1], deadline_s=1200)
+reward([{"prompt": "x", "image": Path(sys.argv[2])}] * int(sys.argv[3]))
+print(json.dumps({"counts": reward.stats(), "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000}))`;
+
 describe('editrl serve rewards', () => {
   it('serves the terms of its flags, and stops on request', async () => {
     const server = editrl(['--terms', 'jpeg_size', '--port', '0', '--json']);
@@ -69,6 +79,29 @@ describe('editrl serve rewards', () => {
     expect([status, (body['outcome'] as { kind: string }).kind]).toEqual([200, 'scored']);
     expect(await stop(server.child, 'SIGTERM')).toBe(0);
   });
+
+  it('scores a large batch in one stream, in little memory on either side', async () => {
+    const server = editrl(['--terms', 'jpeg_size', '--port', '0', '--json']);
+    await until(server, () => server.out().includes('\n'));
+    const { url } = JSON.parse(server.out()) as { url: string };
+    const file = join(dir, 'noise.png');
+    writeFileSync(file, await encodePng({ width: 256, height: 256, data: randomBytes(3 * 256 * 256) }));
+    const client = start('python3', ['-c', BATCH, url, file, String(BATCH_ITEMS)], { PYTHONPATH: 'scripts/clients' });
+    let serverMb = 0;
+    while (client.child.exitCode === null) {
+      const metrics = await (await fetch(`${url}/metrics`)).text();
+      const bytes = Number(/^process_resident_memory_bytes (\S+)$/m.exec(metrics)?.[1]);
+      serverMb = Math.max(serverMb, bytes / 1e6);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    }
+    expect(client.err()).toBe('');
+    const { counts, megabytes } = JSON.parse(client.out()) as { counts: unknown; megabytes: number };
+    expect(counts).toMatchObject({ 'reward_server/requests': 1, 'reward_server/scored': BATCH_ITEMS });
+    expect(serverMb).toBeLessThan(500);
+    expect(megabytes).toBeLessThan(100);
+    console.log(`${BATCH_ITEMS} items: server ${serverMb.toFixed(0)} MB, client ${megabytes.toFixed(0)} MB`);
+    expect(await stop(server.child, 'SIGTERM')).toBe(0);
+  }, 1_200_000);
 
   it('takes the reward of a config, with the judge that it names', async () => {
     const config = ['--config', 'configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet'];

@@ -26,10 +26,9 @@ interface LimitFlag {
 
 /** Flags for limits. */
 const limitFlags: Readonly<Record<string, LimitFlag>> = {
-  'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'Megabytes per request' },
+  'max-body-mb': { limit: 'bodyBytes', unit: MIB, describe: 'Megabytes per request, or per line of a stream' },
   'max-held-mb': { limit: 'heldBytes', unit: MIB, describe: 'Megabytes of all open requests' },
   'max-decoded-mb': { limit: 'decodedBytes', unit: MIB, describe: 'Megabytes of decoded pixels at once' },
-  'max-items': { limit: 'items', unit: 1, describe: 'Items per request' },
   'max-pixels': { limit: 'pixels', unit: 1, describe: 'Pixels per image' },
   'max-requests': { limit: 'requests', unit: 1, describe: 'Concurrent requests. More are rejected with status 429' },
   concurrency: { limit: 'concurrency', unit: 1, describe: 'Items scored at once' },

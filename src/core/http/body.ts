@@ -49,22 +49,25 @@ interface Hold {
   release(): void;
 }
 
-interface BodyLimits {
+export interface BodyLimits {
   readonly bytes: number;
   /** The maximum cost of a body with its chunks. There is never room for more. */
   readonly most: number;
   /** The time in which a body must grow, or end. */
   readonly windowMs: number;
+  /** The time for the whole body. */
+  readonly wholeMs: number;
 }
 
 /** Reads the whole body and counts it as it arrives. Raises Refusal if it is too large, too slow or compressed, or if the client disconnects. */
 export function readBody(request: IncomingMessage, limits: BodyLimits, hold: Hold): Promise<Buffer> {
-  const { bytes: limit, most, windowMs } = limits;
+  const { bytes: limit, most, windowMs, wholeMs } = limits;
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let [size, cost, sizeBefore] = [0, 0, 0];
     const settle = (): void => {
       clearInterval(timer);
+      clearTimeout(whole);
       request.off('data', take).off('end', end).off('error', disconnected).off('close', disconnected).pause();
     };
     const fail = (error: Error): void => {
@@ -98,14 +101,91 @@ export function readBody(request: IncomingMessage, limits: BodyLimits, hold: Hol
       if (grown >= MIN_WINDOW_BYTES) return;
       fail(new Refusal('too_slow', `The body arrives too slowly: ${grown} bytes within ${windowMs / 1000} s.`));
     }, windowMs);
-    const coding = request.headers['content-encoding'] ?? 'identity';
-    if (coding !== 'identity') {
-      // A few kilobytes may unpack to gigabytes, and images are compressed already.
-      fail(new Refusal('unsupported_media_type', `Content-Encoding ${coding} is not accepted: send the plain body.`));
-    } else if (Number(request.headers['content-length'] ?? 0) > limit) fail(tooLarge());
+    const whole = setTimeout(
+      () => fail(new Refusal('too_slow', `The body took more than ${wholeMs / 1000} s.`)),
+      wholeMs,
+    );
+    const packed = packedBody(request);
+    if (packed !== null) fail(packed);
+    else if (Number(request.headers['content-length'] ?? 0) > limit) fail(tooLarge());
     else if (request.destroyed) disconnected();
     else request.on('data', take).on('end', end).on('error', disconnected).on('close', disconnected);
   });
+}
+
+/** A few kilobytes may unpack to gigabytes, and images are compressed already. Null for a plain body. */
+function packedBody({ headers }: IncomingMessage): Refusal | null {
+  const coding = headers['content-encoding'] ?? 'identity';
+  if (coding === 'identity') return null;
+  return new Refusal('unsupported_media_type', `Content-Encoding ${coding} is not accepted: send the plain body.`);
+}
+
+/** One line of a body that is not empty, without its end. It counts as held until it is released. */
+export interface HeldLine {
+  readonly bytes: Buffer;
+  readonly release: () => void;
+}
+
+/**
+ * The lines of a body while it arrives. Reads on only when the next line is wanted, so that a slow reader slows the sender down. Raises Refusal
+ * if a line is too large, if there is no room for it, if nothing arrives for `windowMs`, or if the client disconnects.
+ */
+export async function* readLines(
+  request: IncomingMessage,
+  { bytes: limit, windowMs }: Pick<BodyLimits, 'bytes' | 'windowMs'>,
+  held: HeldBytes,
+): AsyncGenerator<HeldLine, void> {
+  const packed = packedBody(request);
+  if (packed !== null) throw packed;
+  let hold = held.hold();
+  let parts: Buffer[] = [];
+  let size = 0;
+  const line = (): HeldLine => {
+    const whole = { bytes: parts.length === 1 ? parts[0] : Buffer.concat(parts, size), release: hold.release };
+    [hold, parts, size] = [held.hold(), [], 0];
+    return whole;
+  };
+  const add = (part: Buffer): void => {
+    size += part.length;
+    if (size > limit) throw new Refusal('too_large', `A line is larger than ${limit} bytes. Send smaller images.`);
+    hold.take(part.length + CHUNK_BYTES);
+    parts.push(part);
+  };
+  try {
+    for await (const chunk of chunksOf(request, windowMs)) {
+      let start = 0;
+      for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+        add(chunk.subarray(start, end));
+        start = end + 1;
+        if (size > 0) yield line();
+      }
+      add(chunk.subarray(start));
+    }
+    if (size > 0) yield line();
+  } finally {
+    hold.release();
+  }
+}
+
+const NEWLINE = 10;
+
+/** The chunks of a body. The connection stays open for a reply if the reader ends early. Raises Refusal. */
+async function* chunksOf(request: IncomingMessage, windowMs: number): AsyncGenerator<Buffer, void> {
+  const chunks = request.iterator({ destroyOnReturn: false });
+  for (;;) {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      const error = new Refusal('too_slow', `Nothing of the body arrived within ${windowMs / 1000} s.`);
+      timer = setTimeout(() => reject(error), windowMs);
+    });
+    const next = await Promise.race([chunks.next(), late])
+      .catch((error: unknown) => {
+        throw error instanceof Refusal ? error : new Refusal('bad_request', 'The body ended early.');
+      })
+      .finally(() => clearTimeout(timer));
+    if (next.done === true) return;
+    yield next.value as Buffer;
+  }
 }
 
 export interface Reply {

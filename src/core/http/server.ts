@@ -6,7 +6,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo, Socket } from 'node:net';
 import { sleep, systemClock, type Clock } from '../clock.js';
 import { EndpointError } from '../errors.js';
-import { HeldBytes, json, readBody, send, type Reply } from './body.js';
+import { HeldBytes, json, readBody, readLines, send, type HeldLine, type Reply } from './body.js';
 import { Guard } from './guard.js';
 import { Counts } from './prometheus.js';
 import { Refusal } from './refusal.js';
@@ -27,6 +27,8 @@ export interface Call {
   readonly gone: AbortSignal;
   /** The whole body, which counts as held until the reply exists. Raises Refusal. */
   readonly read: () => Promise<Buffer>;
+  /** The lines of the body as they arrive, each within the limits of one body. Raises Refusal. */
+  readonly lines: () => AsyncGenerator<HeldLine, void>;
 }
 
 /** Returns null if it has written the response itself. */
@@ -48,7 +50,7 @@ export interface HttpLimits {
   readonly connections: number;
   /** The time for a request's headers, and for the first trusted request on a new connection. */
   readonly headersTimeoutMs: number;
-  /** The time for a whole request. */
+  /** The time for a whole request that is not read by lines. */
   readonly requestTimeoutMs: number;
   /** The time in which a body must grow by a megabyte, or end. */
   readonly bodyWindowMs: number;
@@ -115,7 +117,8 @@ export class HttpServer {
       {
         maxHeaderSize: 16 * 1024,
         headersTimeout: limits.headersTimeoutMs,
-        requestTimeout: limits.requestTimeoutMs,
+        // Reading the body has its own limits, because the lines of a stream arrive for as long as they are wanted.
+        requestTimeout: 0,
         connectionsCheckingInterval: limits.timeoutCheckMs,
         keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       },
@@ -183,11 +186,12 @@ export class HttpServer {
       const { rest, scope, query } = target;
       const trusted = this.#admit(request, response, target.route);
       const handler = handlerOf(target.route, request.method ?? '', Object.keys(this.options.routes));
-      const { bodyBytes, bodyWindowMs: windowMs } = this.options.limits;
+      const { bodyBytes, bodyWindowMs: windowMs, requestTimeoutMs: wholeMs } = this.options.limits;
       const { most } = this.held;
-      const limits = { bytes: Math.min(bodyBytes, most), most, windowMs };
+      const limits = { bytes: Math.min(bodyBytes, most), most, windowMs, wholeMs };
       const read = (): Promise<Buffer> => readBody(request, limits, hold);
-      reply = await handler({ server: this, request, response, rest, scope, query, trusted, gone, read });
+      const lines = (): AsyncGenerator<HeldLine, void> => readLines(request, limits, this.held);
+      reply = await handler({ server: this, request, response, rest, scope, query, trusted, gone, read, lines });
     } catch (error) {
       if (!(error instanceof Refusal)) this.options.onDefect(error);
       const refusal =

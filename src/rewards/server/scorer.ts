@@ -13,8 +13,6 @@ import { decodedBytes, readImage } from './images.js';
 import type { HttpLimits } from '../../core/http/server.js';
 
 export interface ServerLimits extends HttpLimits {
-  /** Items of one request. */
-  readonly items: number;
   /** Pixels of one image. */
   readonly pixels: number;
   /**
@@ -35,7 +33,6 @@ export interface ServerLimits extends HttpLimits {
 export const defaultLimits: ServerLimits = {
   bodyBytes: 32 * 1024 * 1024,
   heldBytes: 256 * 1024 * 1024,
-  items: 256,
   pixels: 2048 * 2048,
   decodedBytes: 192 * 1024 * 1024,
   requests: 256,
@@ -89,25 +86,21 @@ export class ItemScorer {
   }
 
   /**
-   * Replies in the order of the items. Never rejects, whatever an item contains and whatever a term does. Only one item of a request at a
-   * time waits for room, so that no one waits for all the items of a large request.
+   * Resolves when there is room for the item, with its pending reply. The reply never rejects, whatever an item contains and whatever a term
+   * does. A caller with many items starts them one after another, so that no one waits for all the items of a large request.
    */
-  score(items: readonly RequestItem[], signal: AbortSignal): Promise<ReplyItem[]> {
-    const inTurn = pLimit(1);
-    return Promise.all(
-      items.map(async (item) => {
-        const begun = await inTurn(() => this.#begin(item, signal));
-        return begun.reply;
-      }),
-    );
-  }
-
-  /** Resolves when there is room for the item, with its pending reply. */
-  #begin(item: RequestItem, signal: AbortSignal): Promise<{ readonly reply: Promise<ReplyItem> }> {
+  start(item: RequestItem, signal: AbortSignal): Promise<{ readonly reply: Promise<ReplyItem> }> {
     return new Promise((resolve, reject) => {
       const reply = this.#whenThereIsRoom(item, signal, () => resolve({ reply }));
       reply.catch(reject);
     });
+  }
+
+  /** The reply for an item that cannot be read. */
+  refuse(key: string, detail: string): ReplyItem {
+    const refused = this.#unscored('bad_request', detail);
+    this.events.onItem(refused, 0);
+    return toReply(key, refused);
   }
 
   /**
@@ -138,12 +131,7 @@ export class ItemScorer {
       terms: scored.terms.map((term) => ({ ...term, outcome: finite(term.outcome) })),
     };
     this.events.onItem(sound, (this.clock.now() - started) / 1000);
-    return {
-      key: item.key ?? null,
-      outcome: toWire(sound.outcome),
-      terms: Object.fromEntries(sound.terms.map(({ name, weight, outcome }) => [name, { weight, ...toWire(outcome) }])),
-      ...clientScores(sound),
-    };
+    return toReply(item.key ?? null, sound);
   }
 
   async #outcomes(read: () => Promise<JudgeItem>, signal: AbortSignal): Promise<CombinedOutcome> {
@@ -200,6 +188,15 @@ export class ItemScorer {
     const outcome: Outcome = { kind: 'unscored', reason, detail, parts: {} };
     return { outcome, terms: this.reward.terms.map((term) => ({ ...term, outcome })) };
   }
+}
+
+function toReply(key: string | null, scored: CombinedOutcome): ReplyItem {
+  return {
+    key,
+    outcome: toWire(scored.outcome),
+    terms: Object.fromEntries(scored.terms.map(({ name, weight, outcome }) => [name, { weight, ...toWire(outcome) }])),
+    ...clientScores(scored),
+  };
 }
 
 const goneAway = 'the client disconnected';

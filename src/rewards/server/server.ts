@@ -1,16 +1,18 @@
 /**
  * The reward server: offers heavy rewards (text recognition, CLIP) and access to a judge over HTTP, so that they run outside the trainer.
- * `POST /score`, `GET /health`, `GET /metrics`. Nothing in a request opens a file or an address.
+ * `POST /v1/score`, `POST /score`, `GET /health`, `GET /metrics`. Nothing in a request opens a file or an address.
  */
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import { type Clock, systemClock } from '../../core/clock.js';
 import { Semaphore } from '../../core/semaphore.js';
 import { badRequest, Refusal } from '../../core/http/refusal.js';
 import { json, metricsPage, type Reply } from '../../core/http/body.js';
 import { HttpServer, type Call } from '../../core/http/server.js';
 import type { CanaryResult } from '../judge/client.js';
-import { parseScoreRequest, type ScoreRequest } from './request.js';
+import { LINES, parseItem, parseLine, requireType } from './request.js';
 import { ItemScorer, type ServedReward } from './scorer.js';
-import type { HealthReply, ReplyItem } from './wire.js';
+import { REWARD_HEADER, type HealthReply, type ReplyItem } from './wire.js';
 import type { CombinedOutcome } from '../score/combined.js';
 import { Counts, family, head, Histogram, type Sample } from '../../core/http/prometheus.js';
 import { type ServerLimits, defaultLimits } from './scorer.js';
@@ -46,6 +48,7 @@ export async function startRewardServer(options: RewardServerOptions): Promise<R
     host: options.host,
     token: options.token,
     routes: {
+      '/v1/score': { POST: (call) => service.stream(call) },
       '/score': { POST: (call) => service.score(call) },
       '/health': { open: true, GET: (call) => service.health(call) },
       '/metrics': { GET: (call) => service.showMetrics(call) },
@@ -97,16 +100,74 @@ class Service {
 
   async score(call: Call): Promise<Reply> {
     this.#refuseTooMany();
-    const asked = await this.#parse(call);
+    const bytes = await call.read();
+    const type = call.request.headers['content-type'];
+    const item = await this.#parsing.run(async () => parseItem(type, bytes), bytes.length);
     // A client that never sends its body takes no slot.
     this.#refuseTooMany();
+    return this.#counted(async () => {
+      const { reply } = await this.#scorer.start(item, call.gone);
+      const scored = await reply;
+      refuseUnscored(scored);
+      return json(200, { reward: this.reward.digest, ...scored });
+    });
+  }
+
+  /** Replies in the order in which items are done. A refusal after the first line ends the stream as a line of its own. */
+  async stream(call: Call): Promise<null> {
+    this.#refuseTooMany();
+    requireType(call.request.headers['content-type'], LINES);
+    const { response, server } = call;
+    response.writeHead(200, { 'content-type': LINES, [REWARD_HEADER]: this.reward.digest }).flushHeaders();
+    server.replies.add({ path: '/v1/score', status: '200' });
+    await this.#counted(async () => {
+      const pending = new Set<Promise<void>>();
+      let end = '';
+      try {
+        await this.#scoreLines(call, pending);
+      } catch (error) {
+        if (!(error instanceof Refusal)) throw error;
+        end = `${JSON.stringify(error.body())}\n`;
+      }
+      await Promise.all(pending);
+      response.end(end);
+      if (end === '') return;
+      // The rest of the body is dropped, so that its sender gets to read the line.
+      const { socket } = call.request.resume();
+      setTimeout(() => socket.destroy(), LINGER_MS).unref();
+    });
+    return null;
+  }
+
+  /** Reads a line when the item before it has room and the client has read its replies. `pending`: replies to come. */
+  async #scoreLines({ lines, response, gone }: Call, pending: Set<Promise<void>>): Promise<void> {
+    const write = (reply: ReplyItem): void => void response.write(`${JSON.stringify(reply)}\n`);
+    for await (const { bytes, release } of lines()) {
+      const { reply } = await this.#start(bytes, gone).catch((error: unknown) => {
+        release();
+        throw error;
+      });
+      const done = reply.then(write).finally(() => {
+        release();
+        pending.delete(done);
+      });
+      pending.add(done);
+      if (response.writableNeedDrain) await drained(response, gone, this.limits.requestTimeoutMs);
+    }
+  }
+
+  /** Resolves when the line's item has room, with its pending reply. Raises Refusal for a line that nothing can answer. */
+  async #start(bytes: Buffer, gone: AbortSignal): Promise<{ readonly reply: Promise<ReplyItem> }> {
+    const { key, item } = await this.#parsing.run(async () => parseLine(bytes), bytes.length);
+    if (!(item instanceof Refusal)) return this.#scorer.start(item, gone);
+    return { reply: Promise.resolve(this.#scorer.refuse(key, item.message)) };
+  }
+
+  /** The request counts as in flight until it is done. */
+  async #counted<T>(work: () => Promise<T>): Promise<T> {
     this.#inFlight++;
     try {
-      const items = await this.#scorer.score(asked.items, call.gone);
-      const reward = this.reward.digest;
-      if (!asked.single) return json(200, { reward, items });
-      refuseUnscored(items[0]);
-      return json(200, { reward, ...items[0] });
+      return await work();
     } finally {
       this.#inFlight--;
     }
@@ -117,13 +178,6 @@ class Service {
     throw new Refusal('busy', `${this.#inFlight} requests are in flight, the highest number allowed.`, {
       retryAfterS: 1,
     });
-  }
-
-  /** Its bytes are freed when it returns. From then on only the texts of the items stay in memory. */
-  async #parse(call: Call): Promise<ScoreRequest> {
-    const bytes = await call.read();
-    const type = call.request.headers['content-type'];
-    return this.#parsing.run(async () => parseScoreRequest(type, bytes, this.limits.items), bytes.length);
   }
 
   /** With `?judge`, the reply for a client with the token includes whether the judge behind the terms answers, tested with a small question. */
@@ -156,6 +210,17 @@ class Service {
     );
   }
 }
+
+/** Raises Refusal if the client reads none of its replies for so long, or disconnects. */
+async function drained(response: ServerResponse, gone: AbortSignal, withinMs: number): Promise<void> {
+  const signal = AbortSignal.any([gone, AbortSignal.timeout(withinMs)]);
+  await once(response, 'drain', { signal }).catch(() => {
+    throw new Refusal('caller_gone', 'The client does not read its replies.');
+  });
+}
+
+/** Milliseconds that a connection stays open after a stream has ended early. */
+const LINGER_MS = 2_000;
 
 /** Upper bounds in seconds: a local term takes milliseconds, a judge up to minutes. */
 const bounds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300] as const;

@@ -1,4 +1,7 @@
-/** The messages between a reward server and its clients: the fields of a request and of its reply. */
+/**
+ * The messages between a reward server and its clients. `POST /v1/score` is a stream with one item a line and one reply a line, and `POST /score`
+ * takes one item. The path contains the version of the stream.
+ */
 import { z } from 'zod';
 import { unscoredReasons, type Outcome } from '../score/types.js';
 
@@ -73,19 +76,15 @@ export const replyItemSchema = z.object({
 });
 export type ReplyItem = z.output<typeof replyItemSchema>;
 
-/** The reply to a request with `items`, in their order. */
-export const replySchema = z.object({
-  /** Names the server's terms, weights and settings. The servers of one pool have to agree. */
-  reward: z.string(),
-  items: z.array(replyItemSchema),
-});
+/** The header of a stream's reply that names the server's terms, weights and settings. The servers of one pool have to agree. */
+export const REWARD_HEADER = 'x-editrl-reward';
 
 export const healthSchema = z.object({
   /** `judge_away` only if the judge was asked (`/health?judge`). */
   status: z.enum(['ok', 'draining', 'judge_away']),
   /** Why the judge does not answer. */
   detail: z.string().optional(),
-  /** Like `reward` in the reply. Left out for clients without the token. */
+  /** Like the header of a stream's reply. Left out for clients without the token. */
   reward: z.string().optional(),
   terms: z.array(z.object({ name: z.string(), weight: z.number() })).optional(),
 });

@@ -68,7 +68,7 @@ describe('memory', () => {
 
   it('is not filled by tiny values', async () => {
     const { url } = await here.start(readsAndJudges);
-    const refused = await post(url, `{"items":[${'0,'.repeat(300_000)}0]}`);
+    const refused = await post(url, `{"prompt":[${'0,'.repeat(300_000)}0]}`);
     expect(refused).toMatchObject({ status: 400, body: { error: { type: 'BadRequestError' } } });
     expect(refused.body.error?.message).toContain('more than 100000 values');
   });

@@ -4,6 +4,7 @@ import type { RgbImage } from '../../../src/core/images/image.js';
 import { startRewardServer, type RunningRewardServer } from '../../../src/rewards/server/server.js';
 import { type ServerLimits } from '../../../src/rewards/server/scorer.js';
 import type { ServedReward } from '../../../src/rewards/server/scorer.js';
+import { LINES } from '../../../src/rewards/server/request.js';
 import type { ReplyItem } from '../../../src/rewards/server/wire.js';
 import type { JudgeItem, Outcome } from '../../../src/rewards/score/types.js';
 import { weightedSum } from '../../../src/rewards/score/weighted.js';
@@ -113,6 +114,39 @@ export async function post(
   return { status: response.status, headers: response.headers, body: (await response.json()) as Replied['body'] };
 }
 
-export function postJson(url: string, body: unknown, headers?: Readonly<Record<string, string>>): Promise<Replied> {
-  return post(url, JSON.stringify(body), headers);
+/** One item, or `items` as a stream. Their replies have the order of the items. */
+export async function postJson(
+  url: string,
+  body: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<Replied> {
+  const { items } = body as { readonly items?: readonly { readonly key?: string }[] };
+  if (items === undefined) return post(url, JSON.stringify(body), headers);
+  const keys = items.map(({ key }, index) => key ?? String(index));
+  const lines = items.map((item, index) => `${JSON.stringify({ ...item, key: keys[index] })}\n`);
+  const replied = await postLines(url, lines.join(''), headers);
+  const byKey = new Map(replied.body.items?.map((item) => [item.key, item]));
+  return { ...replied, body: { ...replied.body, items: keys.flatMap((key) => byKey.get(key) ?? []) } };
+}
+
+/** A stream, with its replies in the order of arrival and the error that ended it. */
+export async function postLines(
+  url: string,
+  body: string | Uint8Array<ArrayBuffer>,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<Replied> {
+  const response = await fetch(`${url}/v1/score`, {
+    method: 'POST',
+    body,
+    headers: { 'content-type': LINES, ...headers },
+  });
+  const lines = (await response.text()).split('\n').filter((line) => line !== '');
+  const parsed = lines.map((line) => JSON.parse(line) as ReplyItem & Replied['body']);
+  const { error } = parsed.at(-1) ?? {};
+  const items = parsed.filter((line) => line.error === undefined);
+  return {
+    status: response.status,
+    headers: response.headers,
+    body: error === undefined ? { items } : { items, error },
+  };
 }

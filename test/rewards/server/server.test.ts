@@ -5,7 +5,17 @@ import { DataError } from '../../../src/core/errors.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
 import { until } from '../../core/http/client.js';
 import { imageOf } from '../terms/term_contract.js';
-import { byPicture, fingerprint, picture, place, post, postJson, readsAndJudges, rewardOf } from './served.js';
+import {
+  byPicture,
+  fingerprint,
+  picture,
+  place,
+  post,
+  postJson,
+  postLines,
+  readsAndJudges,
+  rewardOf,
+} from './served.js';
 
 const here = place();
 afterEach(() => here.close());
@@ -197,24 +207,13 @@ describe('a request that is rejected', () => {
     ['no UTF-8', 400, 'The body is not UTF-8', Uint8Array.from([0x7b, 0xff, 0x7d]), json],
     ['a list', 400, 'has to be an object', '[]', json],
     ['a null', 400, 'has to be an object', 'null', json],
-    ['no items', 400, 'items has to be a list with at least one item', '{"items": []}', json],
-    ['items that are none', 400, 'items has to be a list', '{"items": {"0": 1}}', json],
-    ['an item that is none', 400, 'items[0]', '{"items": [3]}', json],
     ['neither prompt nor instruction', 400, 'found neither', '{"image": "AAAA"}', json],
-    ['both', 400, 'items[0] needs a prompt or an instruction', '{"items":[{"prompt":"a","instruction":"b"}]}', json],
+    ['both', 400, 'The item needs a prompt or an instruction', '{"prompt":"a","instruction":"b"}', json],
+    ['items', 400, "Unknown 'items'", '{"items":[{"prompt":"a"}]}', json],
     ['a misspelt field', 400, "Unknown 'promt'; allowed: key, prompt, instruction, image", '{"promt":"x"}', json],
-    [
-      'a misspelt field of an item',
-      400,
-      "Unknown 'path' in items[1]; allowed: key",
-      '{"items":[{"prompt":"a"},{"prompt":"a","path":"/etc/passwd"}]}',
-      json,
-    ],
-    ['a field beside items', 400, "Unknown 'model' beside items", '{"items":[{"prompt":"a"}],"model":"x"}', json],
     ['a prototype', 400, "Unknown '__proto__'", '{"prompt":"a","__proto__":{"finished":false}}', json],
     ['a field of another type', 400, 'finished: ', '{"prompt":"a","finished":"yes"}', json],
-    ['an image of another type', 400, 'items[0].image: ', '{"items":[{"prompt":"a","image":{"path":"/x"}}]}', json],
-    ['too many items', 413, 'at most 4', JSON.stringify({ items: Array(5).fill({ prompt: 'a' }) }), json],
+    ['an image of another type', 400, 'image: ', '{"prompt":"a","image":{"path":"/x"}}', json],
     ['too much', 413, 'larger than 100000 bytes', `{"prompt":"${'a'.repeat(100_000)}"}`, json],
     ['a pickle', 415, 'Pickles', Uint8Array.from([0x80, 4, 0x95, 0, 0]), { 'content-type': 'application/x-pickle' }],
     ['raw bytes', 415, 'Pickles', 'abc', { 'content-type': 'application/octet-stream' }],
@@ -232,7 +231,7 @@ describe('a request that is rejected', () => {
   ])('%s', async (_what, status, message, body, headers) => {
     const scored: unknown[] = [];
     const { url } = await here.start(rewardOf({ a: { weight: 1, score: (item) => (scored.push(item), scoredOne) } }), {
-      limits: { items: 4, bodyBytes: 100_000 },
+      limits: { bodyBytes: 100_000 },
     });
     const replied = await post(url, body, headers);
     expect(replied.status).toBe(status);
@@ -241,6 +240,103 @@ describe('a request that is rejected', () => {
     expect(scored).toEqual([]);
     // The server goes on.
     expect((await postJson(url, { prompt: 'x' })).status).toBe(200);
+  });
+});
+
+describe('POST /v1/score', () => {
+  const refused = { kind: 'unscored', value: null, reason: 'bad_request' };
+  const fixed = (seen: unknown[] = []) =>
+    rewardOf({ a: { weight: 1, score: ({ instruction }) => (seen.push(instruction), scoredOne) } });
+
+  it('answers each line when it is done, under its key, and names its reward in a header', async () => {
+    const held = gate();
+    const reward = rewardOf({
+      a: { weight: 1, score: ({ instruction }) => (instruction === 'slow' ? held.score() : scoredOne) },
+    });
+    const { url } = await here.start(reward);
+    const response = await fetch(`${url}/v1/score`, {
+      method: 'POST',
+      body: '{"key":"a","prompt":"slow"}\r\n\n{"key":"b","prompt":"fast"}',
+      headers: { 'content-type': 'application/x-ndjson; charset=utf-8' },
+    });
+    expect(response.headers.get('x-editrl-reward')).toBe('digest-of-the-test');
+    const text = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+    expect(JSON.parse((await text.read()).value!)).toMatchObject({ key: 'b', outcome: { kind: 'scored' } });
+    held.open();
+    expect(JSON.parse((await text.read()).value!)).toMatchObject({ key: 'a', outcome: { kind: 'scored' } });
+    expect((await text.read()).done).toBe(true);
+  });
+
+  it('leaves an item unscored that it cannot read, and scores the others', async () => {
+    const { url } = await here.start(fixed());
+    const { body } = await postLines(
+      url,
+      '{"key":"0","prompt":"a"}\n{"key":"1"}\n{"key":"2","prompt":"a","path":"/etc/passwd"}\n{"key":"3","prompt":"b"}\n',
+    );
+    expect(body.items).toHaveLength(4);
+    const outcome = (key: string) => body.items?.find((item) => item.key === key)?.outcome;
+    expect(outcome('0')).toMatchObject({ kind: 'scored' });
+    expect(outcome('1')).toMatchObject({ ...refused, detail: expect.stringContaining('found neither') as string });
+    expect(outcome('2')).toMatchObject({ ...refused, detail: expect.stringContaining("Unknown 'path'") as string });
+    expect(outcome('3')).toMatchObject({ kind: 'scored' });
+    expect(body.items?.find(({ key }) => key === '1')?.terms).toMatchObject({ a: refused });
+  });
+
+  it.each([
+    ['without a key', '{"prompt":"b"}', 400, 'object with a key'],
+    ['that is no JSON', '{"key":', 400, 'not JSON'],
+    ['that is too large', `{"key":"1","prompt":"${'b'.repeat(2_000)}"}`, 413, 'larger than 1000 bytes'],
+  ])('ends with an error at a line %s', async (_what, line, code, message) => {
+    const seen: unknown[] = [];
+    const { url } = await here.start(fixed(seen), { limits: { bodyBytes: 1_000 } });
+    const { status, body } = await postLines(url, `{"key":"0","prompt":"a"}\n${line}\n{"key":"2","prompt":"c"}\n`);
+    expect(status).toBe(200);
+    expect(body.error).toMatchObject({ code, message: expect.stringContaining(message) as string });
+    expect(seen).toEqual(['a']);
+    expect((await postJson(url, { prompt: 'x' })).status).toBe(200);
+  });
+
+  it('ends with an error when its client sends nothing more', async () => {
+    const { url } = await here.start(fixed(), { limits: { bodyWindowMs: 50 } });
+    let push = (_text: string): void => undefined;
+    const body = new ReadableStream({ start: (to) => void (push = (text) => to.enqueue(Buffer.from(text))) });
+    const headers = { 'content-type': 'application/x-ndjson' };
+    const asked = fetch(`${url}/v1/score`, { method: 'POST', body, duplex: 'half', headers });
+    push('{"key":"0","prompt":"a"}\n{"key":"1",');
+    expect(await (await asked).text()).toContain('Nothing of the body arrived within 0.05 s');
+  });
+
+  it('is refused as other requests are', async () => {
+    const { url } = await here.start(fixed(), { token: 'a-token-of-the-test' });
+    expect((await postLines(url, '')).status).toBe(401);
+    const authorization = 'Bearer a-token-of-the-test';
+    expect((await postLines(url, '{}', { authorization, 'content-type': 'application/json' })).status).toBe(415);
+    const packed = await postLines(url, 'x', { authorization, 'content-encoding': 'gzip' });
+    expect(packed.body.error?.message).toContain('Content-Encoding gzip');
+  });
+
+  it('is not read while there is no room, however much is sent', async () => {
+    const held = gate();
+    const { url } = await here.start(rewardOf({ a: { weight: 1, score: held.score } }), { limits: { concurrency: 2 } });
+    const items = Array.from({ length: 100 }, (_, i) => ({
+      prompt: 'a',
+      image: null,
+      answer: 'x'.repeat(90_000),
+      key: String(i),
+    }));
+    const asked = postJson(url, { items });
+    await until(() => held.waiting.length === 2);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    const text = await (await fetch(`${url}/metrics`)).text();
+    // Two items are scored, one waits, and one arrives.
+    expect(Number(/^editrl_reward_held_bytes (\d+)$/m.exec(text)?.[1])).toBeLessThan(400_000);
+    while (held.waiting.length > 0) {
+      held.open();
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    expect((await asked).body.items).toHaveLength(100);
+    const after = await (await fetch(`${url}/metrics`)).text();
+    expect(after).toContain('editrl_reward_held_bytes 0\n');
   });
 });
 
@@ -371,14 +467,14 @@ describe('too much at once', () => {
       { limits: { concurrency: 1 } },
     );
     const controller = new AbortController();
-    const asked = fetch(`${url}/score`, {
+    const asked = fetch(`${url}/v1/score`, {
       method: 'POST',
-      body: '{"items":[{"prompt":"a"},{"prompt":"b"}]}',
-      headers: { 'content-type': 'application/json' },
+      body: '{"key":"0","prompt":"a"}\n{"key":"1","prompt":"b"}\n',
+      headers: { 'content-type': 'application/x-ndjson' },
       signal: controller.signal,
     });
     setTimeout(() => controller.abort(), 50);
-    await expect(asked).rejects.toThrow('aborted');
+    await expect(asked.then((response) => response.text())).rejects.toThrow('aborted');
     await until(() => calledOff === 1);
   });
 
@@ -398,7 +494,7 @@ describe('a server', () => {
     await postJson(url, { promt: 'a' });
     const text = await (await fetch(`${url}/metrics`)).text();
     for (const line of [
-      'editrl_reward_requests_total{path="/score",status="200"} 1',
+      'editrl_reward_requests_total{path="/v1/score",status="200"} 1',
       'editrl_reward_requests_total{path="/score",status="400"} 1',
       'editrl_reward_items_total{kind="scored"} 1',
       'editrl_reward_items_total{kind="zero_by_rule"} 1',

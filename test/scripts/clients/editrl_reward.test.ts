@@ -4,10 +4,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
+
 import { join, resolve } from 'node:path';
+import { createInterface } from 'node:readline';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../../src/rewards/score/types.js';
-import { picture, place, readsAndJudges, rewardOf } from '../../rewards/server/served.js';
+import { fingerprint, picture, place, readsAndJudges, rewardOf } from '../../rewards/server/served.js';
+import { imageOf } from '../../rewards/terms/term_contract.js';
 
 const clients = resolve(import.meta.dirname, '../../../scripts/clients');
 const hasPython = spawnSync('python3', ['-c', 'import sys; sys.exit(sys.version_info < (3, 9))']).status === 0;
@@ -95,7 +98,7 @@ describe.skipIf(!hasPython)('Reward', () => {
         ['scored', 0, { 'exact/length': 2, 'exact/normalised': 0 }, null, null],
       ],
       [],
-      counts({ requests: 3, items: 3, scored: 2, zero_by_rule: 0, unscored: 1, 'unscored/unparsable': 1 }),
+      counts({ requests: 1, items: 3, scored: 2, zero_by_rule: 0, unscored: 1, 'unscored/unparsable': 1 }),
     ]);
   });
 
@@ -126,6 +129,7 @@ print(json.dumps([s.value for s in Reward(given["url"])([{"prompt": "x", "image"
   });
 
   it('rejects items and images that it does not know', async () => {
+    const { url } = await here.start(answers());
     const { err } = await python(
       `
 class Diverged:
@@ -136,8 +140,9 @@ class Diverged:
     def isfinite(self): return self
     def all(self): return False
 for item in [{"prompt": "x", "imge": ""}, {"answer": "x"}, {"prompt": 3}, {"prompt": "x", "image": 3}, {"prompt": "x", "image": Diverged()}]:
-    try: Reward("http://127.0.0.1:1")([item])
+    try: Reward(given["url"])([item])
     except ValueError as error: print(error, file=sys.stderr)`,
+      { url },
     );
     expect(err.split('\n')).toEqual([
       expect.stringContaining("items[0] has 'imge' of str. Allowed: ('image',"),
@@ -167,9 +172,11 @@ for item in [{"prompt": "x", "imge": ""}, {"answer": "x"}, {"prompt": 3}, {"prom
       'reward = Reward(given["first"]); reward(given["items"]); reward._parts = urlsplit(given["other"]); reward(given["items"])',
       { first: first.url, other: other.url, items: three.slice(0, 1) },
     );
-    expect(err).toMatch(/RewardServerError: the settings of \S+ have changed/);
+    expect(err).toMatch(/RewardServerError: \S+ has changed its settings/);
   });
 });
+
+const HEADERS = { 'content-type': 'application/x-ndjson', 'x-editrl-reward': 'digest' };
 
 describe.skipIf(!hasPython)('Reward with a server that fails', () => {
   const program = `
@@ -195,7 +202,7 @@ print(json.dumps([[[s.kind, s.value, s.reason] for s in scores], reward.stats(),
 
   it('ends a reply that never ends when its time is over', async () => {
     const url = await serve((_, response) => {
-      response.writeHead(200, { 'content-type': 'application/json' });
+      response.writeHead(200, HEADERS);
       const drip = setInterval(() => response.write(' '), 20);
       response.on('close', () => clearInterval(drip));
     });
@@ -215,19 +222,17 @@ print(json.dumps([[[s.kind, s.value, s.reason] for s in scores], reward.stats(),
       (reply) => reply.replace(/"key":"\d+"/, '"key":"another"'),
       (reply) => reply.slice(0, -5),
     ];
-    const good = {
-      outcome: { kind: 'scored', value: 1, normalised: 1, parts: {}, reason: null, detail: null },
-      terms: {},
-    };
+    const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {}, reason: null, detail: null };
     const url = await serve((request, response) => {
-      let body = '';
-      request.on('data', (bytes: Buffer) => (body += bytes.toString()));
-      request.on('end', () => {
-        const { items } = JSON.parse(body) as { items: [{ key: string }] };
-        const index = Number(items[0].key);
-        const reply = JSON.stringify({ reward: 'r', items: [{ key: items[0].key, ...good }] });
-        response.end(index % 2 === 0 ? reply : malformed[(index - 1) / 2](reply));
-      });
+      response.writeHead(200, HEADERS);
+      createInterface({ input: request })
+        .on('line', (line) => {
+          const { key } = JSON.parse(line) as { key: string };
+          const reply = JSON.stringify({ key, outcome, terms: {} });
+          const index = Number(key);
+          response.write(`${index % 2 === 0 ? reply : malformed[(index - 1) / 2](reply)}\n`);
+        })
+        .on('close', () => response.end());
     });
     const items = Array.from({ length: 2 * malformed.length }, () => ({ prompt: 'x' }));
     const { result } = await python(program, { url, items });
@@ -236,11 +241,44 @@ print(json.dumps([[[s.kind, s.value, s.reason] for s in scores], reward.stats(),
       items.map((_, index) => (index % 2 === 0 ? ['scored', 1, null] : ['unscored', null, 'server_error'])),
     );
     const half = malformed.length;
-    // Five attempts for each malformed reply.
     expect(stats).toMatchObject(
-      counts({ requests: 6 * half, items: 2 * half, scored: half, unscored: half, 'unscored/server_error': half }),
+      counts({ requests: 5, items: 2 * half, scored: half, unscored: half, 'unscored/server_error': half }),
     );
   }, 30_000);
+
+  it('scores all items but the one that ends the stream', async () => {
+    const { url } = await here.start(answers(), { limits: { bodyBytes: 1_000 } });
+    const items = [...three, { prompt: 'd'.repeat(1_000) }, ...three];
+    const { result } = await python(program, { url, items });
+    const [scores, stats] = result as Result;
+    const kinds = (scores as [string, unknown, string | null][]).map(([kind, , reason]) => reason ?? kind);
+    expect(kinds).toEqual(['scored', 'unparsable', 'scored', 'bad_request', 'scored', 'unparsable', 'scored']);
+    expect(stats).toMatchObject(counts({ requests: 2, items: 7, scored: 4, unscored: 3 }));
+  });
+
+  it('asks again for what a server that broke off did not answer', async () => {
+    const asked: string[][] = [];
+    const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {}, reason: null, detail: null };
+    const url = await serve((request, response) => {
+      const keys: string[] = [];
+      asked.push(keys);
+      response.writeHead(200, HEADERS);
+      createInterface({ input: request })
+        .on('line', (line) => keys.push((JSON.parse(line) as { key: string }).key))
+        .on('close', () => {
+          const answered = asked.length === 1 ? keys.slice(0, 1) : keys;
+          response.write(answered.map((key) => `${JSON.stringify({ key, outcome, terms: {} })}\n`).join(''), () =>
+            asked.length === 1 ? response.destroy() : response.end(),
+          );
+        });
+    });
+    const { result } = await python(program, { url, items: three });
+    expect((result as Result)[0]).toEqual(three.map(() => ['scored', 1, null]));
+    expect(asked).toEqual([
+      ['0', '1', '2'],
+      ['1', '2'],
+    ]);
+  });
 
   it('waits as long as a busy server asks, and tries again when the judge was away', async () => {
     const seen: string[] = [];
@@ -257,7 +295,7 @@ print(json.dumps([[[s.kind, s.value, s.reason] for s in scores], reward.stats(),
     const busy = await serve((request, response) => {
       seen.push(request.url ?? '');
       if (seen.length === 1) response.writeHead(429, { 'retry-after': '1' }).end();
-      else response.writeHead(307, { location: `${url}/score` }).end();
+      else response.writeHead(307, { location: `${url}/v1/score` }).end();
     });
     const direct = await python(program, { url, items: three.slice(0, 1) });
     expect((direct.result as Result)[0]).toEqual([['scored', 1, null]]);
@@ -266,9 +304,30 @@ print(json.dumps([[[s.kind, s.value, s.reason] for s in scores], reward.stats(),
     const { err } = await python(program, { url: busy, items: three.slice(0, 1) });
     expect(err).toContain('HTTP 307');
     expect(Date.now() - started).toBeGreaterThan(950);
-    expect(seen).toEqual(['/score', '/score']);
+    expect(seen).toEqual(['/v1/score', '/v1/score']);
   });
 });
+
+/** The part of a torch tensor [3, height, width] that the client uses. */
+const TENSOR = `
+class Tensor:
+    def __init__(self, dtype, values): self.dtype, self.values = dtype, values
+    def is_floating_point(self): return self.dtype == "float32"
+    def dim(self): return 3
+    def isfinite(self): return self
+    def all(self): return True
+    def detach(self): return self
+    float = contiguous = cpu = numpy = round = detach
+    def clamp(self, low, high): return self
+    def __mul__(self, by): return Tensor(self.dtype, [[[value * by for value in row] for row in plane] for plane in self.values])
+    def byte(self): return Tensor("uint8", self.values)
+    def permute(self, *axes):
+        planes = self.values
+        return Tensor(self.dtype, [[[int(plane[y][x]) for plane in planes] for x in range(len(planes[0][0]))] for y in range(len(planes[0]))])
+    @property
+    def shape(self): return (len(self.values), len(self.values[0]), len(self.values[0][0]))
+    def tobytes(self): return bytes(value for row in self.values for pixel in row for value in pixel)
+`;
 
 describe.skipIf(!hasPython)('adapters', () => {
   const conversation = (user: string) => [
@@ -282,7 +341,7 @@ describe.skipIf(!hasPython)('adapters', () => {
     const { result, err } = await python(
       `
 logged = []
-reward = Reward(given["url"], concurrency=1).trl(expected="solution")
+reward = Reward(given["url"]).trl(expected="solution")
 columns = dict(completion_ids=[[1], [2]], trainer_state=None, log_extra=None, log_metric=lambda *of: logged.append(of))
 texts = reward(prompts=["p", "q"], completions=["yes", "mumble"], solution=["yes", "yes"], **columns)
 talks = reward(prompts=given["prompts"], completions=given["completions"], solution=["yes"] * 3, **columns)
@@ -342,12 +401,61 @@ print(json.dumps(score([Array(), Array()], ("p", "q"), ({"before": given["image"
     expect(result).toEqual([[0.8 * (255 / 0xffffff), 0.8 * (255 / 0xffffff)], {}]);
   });
 
+  it('verl-omni: one image as a tensor of bytes, with the label as the prompt', async () => {
+    const { url } = await here.start(readsAndJudges);
+    const { result, err } = await python(
+      `
+${TENSOR}
+score = Reward(given["url"]).verl_omni()
+extra = {"num_turns": None, "rollout_reward_scores": {}}
+print(json.dumps(score(data_source="ocr", solution_image=Tensor("uint8", [[[0, 0]], [[0, 0]], [[255, 255]]]), ground_truth="a sign", extra_info=extra)))`,
+      { url },
+    );
+    expect(err).toBe('');
+    expect(result).toBeCloseTo(0.8 * (255 / 0xffffff), 12);
+  });
+
+  it('UniRL: a request of images with sources, or of texts, and failures in place of scores', async () => {
+    const seen: unknown[] = [];
+    const images = await here.start(readsAndJudges);
+    const texts = await here.start(answers(seen));
+    const { result, err } = await python(
+      `
+from types import SimpleNamespace as Of
+${TENSOR}
+class Images:
+    pixels = [Tensor("float32", [[[0.0]], [[0.0]], [[1.0]]])] * 2
+class Request:
+    metadata, primitives, prompts = None, {"text": None, "image": Images}, ["p", "q"]
+    images = [given["image"], given["image"]]
+backend = Reward(given["images"]).unirl()
+flow = backend.compute_rewards(Request)
+about = (backend.preferred_input_kind, backend.get_model_name(), backend.is_available())
+language = Reward(given["texts"]).unirl("text", expected="answer").compute_rewards(
+    Of(prompts=["a", "b"], texts=["yes", "mumble"], primitives={}, metadata=[{"answer": "yes"}, {"answer": "no"}]))
+print(json.dumps([about, flow.rewards, flow.successes, language.rewards[0], language.successes, language.errors, language.component_rewards]))`,
+      { images: images.url, texts: texts.url, image: await picture(2) },
+    );
+    expect(err).toBe('');
+    const value = expect.closeTo(0.8 * fingerprint(imageOf(2)), 12) as number;
+    expect(result).toEqual([
+      ['image', 'editrl', true],
+      [value, value],
+      [true, true],
+      1,
+      [true, false],
+      [null, 'unparsable: exact: no grade'],
+      {},
+    ]);
+    expect(seen[0]).toEqual({ instruction: 'a', answer: 'yes', expected: 'yes' });
+  });
+
   it('EasyR1 and ms-swift: batches of answers', async () => {
     const seen: unknown[] = [];
     const { url } = await here.start(answers(seen));
     const { result, err } = await python(
       `
-reward = Reward(given["url"], concurrency=1)
+reward = Reward(given["url"])
 easy = reward.easyr1()([{"response": "yes", "response_length": 1, "ground_truth": "yes"}, {"response": "n", "response_length": 1, "ground_truth": "y"}])
 orm = reward.swift(expected="solution")(args=None)
 print(json.dumps([easy, orm(["no"], trainer_state=None, messages=given["messages"], solution=["no"])]))`,

@@ -27,7 +27,8 @@ import { isJudgeAbsent } from '../../score/iteration.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions, UnscoredReason } from '../../score/types.js';
 import { weightedSum } from '../../score/weighted.js';
 import type { Term, TermRecords } from '../../terms/term.js';
-import { fromWire, healthSchema, replyItemSchema, replySchema } from '../wire.js';
+import { LINES } from '../request.js';
+import { fromWire, healthSchema, replyItemSchema, REWARD_HEADER } from '../wire.js';
 import type { HealthReply, ReplyItem, RequestItem } from '../wire.js';
 
 /** Shares by term name. They sum to 1. */
@@ -124,7 +125,7 @@ export class RewardPool implements Term {
     this.#slots = pLimit(concurrency);
     this.#http = createHttpPool({ connections: concurrency, secret: token ?? null });
     this.#headers = {
-      'content-type': 'application/json',
+      'content-type': LINES,
       ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
     };
     const attemptTimeoutMs = options.attemptTimeoutMs ?? defaultPolicy.attemptTimeoutMs;
@@ -218,27 +219,35 @@ export class RewardPool implements Term {
       attemptResult<Answer>(meaning, { kind: 'none', reason, detail: `${url}: ${found}` }, waitMs);
     try {
       const { signal } = within;
-      const response = await this.#http.fetch(`${url}/score`, { method: 'POST', headers: this.#headers, body, signal });
+      const response = await this.#http.fetch(`${url}/v1/score`, {
+        method: 'POST',
+        headers: this.#headers,
+        body,
+        signal,
+      });
       const text = await response.text();
-      if (!response.ok) {
-        const [meaning, reason] = byStatus(STATUSES, response.status);
+      const line = parseJson(text);
+      const status = statusOf(line) ?? response.status;
+      if (status !== 200) {
+        const [meaning, reason] = byStatus(STATUSES, status);
         const waitMs = meaning === 'busy' ? retryAfterMs((name) => response.headers.get(name)) : null;
-        return none(meaning, reason, `HTTP ${response.status} ${errorIn(text)}`, waitMs);
+        return none(meaning, reason, `HTTP ${status} ${errorIn(text)}`, waitMs);
       }
-      const reply = replySchema.safeParse(parseJson(text));
-      if (!reply.success) return none('failed', 'server_error', `not a reward server's reply: ${excerpt(text)}`);
-      const { items, reward } = reply.data;
-      if (items.length !== 1 || items[0].key !== key) {
-        return none('failed', 'server_error', 'replied about another item');
+      const reply = replyItemSchema.safeParse(line);
+      const reward = response.headers.get(REWARD_HEADER);
+      if (!reply.success || reward === null) {
+        return none('failed', 'server_error', `not a reward server's reply: ${excerpt(text)}`);
       }
+      const item = reply.data;
+      if (item.key !== key) return none('failed', 'server_error', 'replied about another item');
       // A server with other settings would mix two rewards in one run.
       this.#reward ??= reward;
-      const missing = this.#missingTerm(items[0]);
+      const missing = this.#missingTerm(item);
       if (missing !== undefined) return none('failed', 'server_error', `lacks the term '${missing}'`);
       if (reward !== this.#reward) {
         return none('failed', 'server_error', 'has other settings than the rest of the pool');
       }
-      return attemptResult<Answer>('answered', { kind: 'item', item: items[0], reward });
+      return attemptResult<Answer>('answered', { kind: 'item', item, reward });
     } catch (error) {
       if (within.over) return none('failed', 'timeout', 'no answer in time');
       return none('failed', 'connection', causeOf(error));
@@ -352,7 +361,7 @@ function isAborted(signal: AbortSignal | undefined): boolean {
   return signal?.aborted === true;
 }
 
-/** The base URL without a trailing slash and without `/score`. */
+/** The base URL without a trailing slash, `/v1` and `/score`. */
 function serverUrl(text: string): string {
   const url = URL.canParse(text.trim()) ? new URL(text.trim()) : null;
   if (url === null || !['http:', 'https:'].includes(url.protocol) || url.username !== '' || url.password !== '') {
@@ -361,7 +370,13 @@ function serverUrl(text: string): string {
       { next: 'Write it like http://127.0.0.1:4876. A token goes into an environment variable.' },
     );
   }
-  return `${url.origin}${url.pathname.replace(/\/+$/, '').replace(/\/score$/, '')}`;
+  return `${url.origin}${url.pathname.replace(/\/+$/, '').replace(/(\/v1)?\/score$/, '')}`;
+}
+
+/** The status in an error that ended a stream. Null for another line. */
+function statusOf(line: unknown): number | null {
+  const code = (line as { readonly error?: { readonly code?: unknown } } | null | undefined)?.error?.code;
+  return typeof code === 'number' ? code : null;
 }
 
 function errorIn(text: string): string {
@@ -396,7 +411,7 @@ async function bodyOf(item: JudgeItem): Promise<string> {
     ...(expected === undefined ? {} : { expected }),
     finished,
   };
-  return JSON.stringify({ items: [request] });
+  return `${JSON.stringify(request)}\n`;
 }
 
 function imagesOf({ source, edited, truth, mask }: JudgeItem): readonly (RgbImage | null)[] {

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
-import type { RequestListener } from 'node:http';
+import type { RequestListener, ServerResponse } from 'node:http';
 import type { RgbImage } from '../../../../src/core/images/image.js';
 import type { Clock } from '../../../../src/core/clock.js';
 import { MemoryJudgementStore } from '../../judge/memory_store.js';
@@ -144,7 +144,7 @@ describe('a pool of reward servers', () => {
     let unfit = 0;
     const url = await stub((_request, reply) => {
       if (unfit-- > 0) reply.writeHead(500).end();
-      else reply.end(aReply({}));
+      else answerWith(reply, {});
     });
     const pool = poolOf([url], { clock: pausesPass(), ...endless, maxAttempts: 1, concurrency: 8 });
     const ask = async (count: number): Promise<void> => {
@@ -194,16 +194,16 @@ describe('a pool of reward servers', () => {
       (_q, reply) => reply.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
       "not a reward server's reply",
     ],
-    ['another item', (_q, reply) => reply.end(aReply({ key: 'other' })), 'another item'],
-    ['a score outside the scale', (_q, reply) => reply.end(aReply({ normalised: 1.5 })), "not a reward server's reply"],
-    ['a score that is none', (_q, reply) => reply.end(aReply({ normalised: null })), "not a reward server's reply"],
-    ['too many items', (_q, reply) => reply.end(aReply({}, 2)), 'another item'],
+    ['another item', (_q, reply) => answerWith(reply, { key: 'other' }), 'another item'],
+    ['a score outside the scale', (_q, reply) => answerWith(reply, { normalised: 1.5 }), "not a reward server's reply"],
+    ['a score that is none', (_q, reply) => answerWith(reply, { normalised: null }), "not a reward server's reply"],
+    ['too many lines', (_q, reply) => answerWith(reply, {}, 2), "not a reward server's reply"],
     [
       'half a reply',
       (_q, reply) => reply.writeHead(200, { 'content-length': 500 }).write('{"rew', () => reply.destroy()),
       '',
     ],
-    ['other settings', (_q, reply) => reply.end(aReply({ reward: 'another' })), 'other settings'],
+    ['other settings', (_q, reply) => answerWith(reply, { reward: 'another' }), 'other settings'],
     ['a refused token', (_q, reply) => reply.writeHead(401).end('{"error":{"message":"no"}}'), 'HTTP 401'],
   ])('turns to the next server after %s', async (_what, answer, detail) => {
     const good = await here.start(one);
@@ -307,9 +307,14 @@ termContract('remote', async () => {
   return new RewardPool({ servers: [server.url] });
 });
 
-/** A whole reply about the first item, but for what a server may get wrong. */
-function aReply(wrong: { key?: string; normalised?: number | null; reward?: string }, count = 1): string {
+/** Sends a whole reply about the first item, but for what a server may get wrong. */
+function answerWith(
+  reply: ServerResponse,
+  wrong: { key?: string; normalised?: number | null; reward?: string },
+  count = 1,
+): void {
   const { key = items[0].key, normalised = 0.5, reward = 'digest-of-the-test' } = wrong;
   const outcome = { kind: 'scored', value: 0.5, normalised, parts: {}, reason: null, detail: null };
-  return JSON.stringify({ reward, items: Array(count).fill({ key, outcome, terms: {} }) });
+  reply.setHeader('x-editrl-reward', reward);
+  reply.end(`${JSON.stringify({ key, outcome, terms: {} })}\n`.repeat(count));
 }
