@@ -145,11 +145,11 @@ function watch(child: ChildProcess): Live {
   };
 }
 
-/** Waits until something holds; a minute at most, so that a test fails with a name instead of hanging. */
-export async function until(what: string, holds: () => boolean): Promise<void> {
-  const deadline = Date.now() + 60_000;
+/** Waits until something holds, for a limited time, so that a test fails with a name instead of hanging. */
+export async function until(what: string, holds: () => boolean, withinMs = 60_000): Promise<void> {
+  const deadline = Date.now() + withinMs;
   while (!holds()) {
-    if (Date.now() > deadline) throw new Error(`waited a minute in vain until ${what}`);
+    if (Date.now() > deadline) throw new Error(`waited ${withinMs / 1000} s in vain until ${what}`);
     await sleep(5);
   }
 }
