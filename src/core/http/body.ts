@@ -141,7 +141,8 @@ export async function* readLines(
   let parts: Buffer[] = [];
   let size = 0;
   const line = (): HeldLine => {
-    const whole = { bytes: parts.length === 1 ? parts[0] : Buffer.concat(parts, size), release: hold.release };
+    const taken = hold;
+    const whole = { bytes: parts.length === 1 ? parts[0] : Buffer.concat(parts, size), release: () => taken.release() };
     [hold, parts, size] = [held.hold(), [], 0];
     return whole;
   };

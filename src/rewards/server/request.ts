@@ -27,8 +27,9 @@ export function requireType(contentType: string | undefined, allowed: string): v
 export function parseLine(bytes: Buffer): { readonly key: string; readonly item: RequestItem | Refusal } {
   const value = parseJson(bytes);
   const key = typeof value === 'object' && value !== null && 'key' in value ? value.key : undefined;
-  if (typeof key !== 'string')
+  if (typeof key !== 'string') {
     throw badRequest('A line has to be an object with a key: {"key": "0", "prompt": "..."}.');
+  }
   try {
     return { key, item: readItem(value) };
   } catch (error) {

@@ -298,7 +298,7 @@ describe('POST /v1/score', () => {
 
   it('ends with an error when its client sends nothing more', async () => {
     const { url } = await here.start(fixed(), { limits: { bodyWindowMs: 50 } });
-    let push = (_text: string): void => undefined;
+    let push: (text: string) => void = () => undefined;
     const body = new ReadableStream({ start: (to) => void (push = (text) => to.enqueue(Buffer.from(text))) });
     const headers = { 'content-type': 'application/x-ndjson' };
     const asked = fetch(`${url}/v1/score`, { method: 'POST', body, duplex: 'half', headers });
