@@ -1,7 +1,7 @@
 /** This program's side of `smollm2_gradient`: measures once for every line of its input. */
 import { RandomStream } from '../../src/core/random.js';
 import { halvesIn } from '../../src/core/half.js';
-import type { HeldDtype } from '../../src/core/safetensors.js';
+import type { StorageDtype } from '../../src/core/safetensors.js';
 import { TrainedWeights } from '../../src/models/trained_weights.js';
 import { soloPeers } from '../../src/core/group/peers.js';
 import { adapt } from '../../src/models/adapters/decoder.js';
@@ -41,7 +41,7 @@ const works: Readonly<Record<Work, () => () => Promise<void>>> = {
   },
 };
 
-function gradient(adapted: boolean, held: HeldDtype = 'float32', sizes = equal): () => Promise<void> {
+function gradient(adapted: boolean, held: StorageDtype = 'float32', sizes = equal): () => Promise<void> {
   const opened = openDecoder(folder, 'words', held);
   const lora = { rank: 16, alpha: 32, rslora: false, targets: 'all-linear' };
   const { config, weights } = adapted ? adapt(opened.config, opened.weights, lora, { seed: 1 }) : opened;

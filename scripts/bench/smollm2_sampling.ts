@@ -5,7 +5,7 @@
 import { fileURLToPath } from 'node:url';
 import { RandomStream } from '../../src/core/random.js';
 import { halvesIn } from '../../src/core/half.js';
-import type { HeldDtype } from '../../src/core/safetensors.js';
+import type { StorageDtype } from '../../src/core/safetensors.js';
 import { adapt, openModel } from '../../src/models/adapters/decoder.js';
 import { unrestricted, type TokenFormat } from '../../src/models/tokenizer/format.js';
 import { Sampler } from '../../src/train/policies/tokens/rollout.js';
@@ -29,7 +29,7 @@ interface Sampled {
   readonly adapted: boolean;
   readonly packed: 'all' | 'none';
   /** Default: 'float32'. */
-  readonly held?: HeldDtype;
+  readonly held?: StorageDtype;
   readonly prompts: number;
   readonly threads: number;
   readonly tokens: number;

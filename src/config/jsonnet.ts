@@ -54,7 +54,7 @@ export function fileStem(file: string): string {
 }
 
 export interface SnippetRequest {
-  /** The file of errors without a line. Its stem is APP__RUN_NAME. */
+  /** The file named in errors without a line number. Its stem is the value of APP__RUN_NAME. */
   readonly file: string;
   /** The files that the snippet imports. All must exist. */
   readonly roots: readonly string[];

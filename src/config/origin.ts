@@ -151,7 +151,7 @@ function writtenAt(fields: Iterable<PlacedField>, path: readonly string[], fixed
   return found;
 }
 
-/** The fields in a file's locals whose names end a path. Other fields may use them. */
+/** The fields of a file's local objects whose name is the last part of a path. Other fields may use their values. */
 function inLocal(fields: Iterable<PlacedField>, path: readonly string[]): PlacedField[] {
   const found: PlacedField[] = [];
   for (const field of fields) {

@@ -141,7 +141,7 @@ export class LogReader {
     return bytes.toString('utf8');
   }
 
-  /** The complete lines from byte `from`. Returns the bytes of half a line at the end. Raises RunError for a line that is too long. */
+  /** The complete lines from byte `from`. Returns the number of bytes of an incomplete last line. Raises RunError for a line that is too long. */
   *lines(from = 0, { longest, onTooLong, onBegun }: LongLines = refuseLongLines(this.path)): Generator<Line, number> {
     // The unfinished line: `held` bytes in memory, after `skipped` bytes if it is too long.
     let rest: Buffer[] = [];

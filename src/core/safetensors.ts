@@ -199,19 +199,19 @@ function sizesIn(found: unknown): number[] | null {
 }
 
 /** The format of numbers in memory. */
-export type HeldDtype = 'float32' | 'float16';
+export type StorageDtype = 'float32' | 'float16';
 
 /** Chooses the format in memory by tensor name. */
-export type HeldOf = (name: string) => HeldDtype;
+export type StorageDtypeOf = (name: string) => StorageDtype;
 
 /** All in float32. */
-export const inFloat32: HeldOf = () => 'float32';
+export const inFloat32: StorageDtypeOf = () => 'float32';
 
 export interface ReadOptions {
   /** Read at a time. */
   readonly pieceBytes?: number;
   /** 'float16' reads tensors of two or more axes as `HalfTensor`s. By default all are float32. */
-  readonly held?: HeldDtype;
+  readonly held?: StorageDtype;
 }
 
 /**
@@ -384,7 +384,7 @@ function narrow(bytes: Uint8Array, entry: TensorEntry, name: string, path: strin
 }
 
 /** Converts tensors of two or more axes to `HalfTensor`s, in place, if `heldOf` returns float16 for their names. Raises the errors of `narrowed`. */
-export function narrowMatrices(tensors: Map<string, FloatTensor>, heldOf: HeldOf): void {
+export function narrowMatrices(tensors: Map<string, FloatTensor>, heldOf: StorageDtypeOf): void {
   for (const [name, tensor] of tensors) {
     if (tensor.shape.length < 2 || tensor instanceof HalfTensor || heldOf(name) === 'float32') continue;
     tensors.set(name, narrowed(name, tensor));

@@ -114,7 +114,7 @@ export function clip(text: string, width: number): string {
   return `${take(letters, width - 1 - Math.floor((width - 1) / 2)).join('')}…${tail.join('')}`;
 }
 
-/** Natural widths, or widths that fit: wrapping columns shrink first, the widest most, then the first column. */
+/** The natural widths if they fit. Otherwise wrapping columns shrink first, beginning with the widest, then the first column. */
 function fittedWidths(columns: readonly Column[], cells: readonly (readonly string[])[], width: number): number[] {
   const widths = columns.map(({ title }, index) =>
     Math.max(textWidth(title), ...cells.map((row) => textWidth(row[index]))),

@@ -1,4 +1,4 @@
-/** Large texts, read without making one string of them: a string has no more than 2^29 characters. */
+/** Reads large texts in pieces, because a string has at most 2^29 characters. */
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { DataError } from '../core/errors.js';
 import { parseJson, refuseLfsPointer, textOf } from '../core/text.js';

@@ -206,7 +206,7 @@ class Splits {
   }
 }
 
-/** Each image of a split once, sources and edited ones alike. */
+/** Writes each image of a split once, whether it is a source or an edited image. */
 async function writeImages(
   { size, onProgress }: PackRequest,
   lines: readonly EditLine[],

@@ -31,7 +31,7 @@ export interface SamplePlace {
 
 /** The place of a sample in an order. */
 export interface OrderedPlace extends SamplePlace {
-  /** Number of complete epochs before. */
+  /** Number of complete epochs before this position. */
   readonly epoch: number;
 }
 

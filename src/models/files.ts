@@ -10,8 +10,8 @@ import {
   readSafetensors,
   readSafetensorsIndex,
   type FloatTensor,
-  type HeldDtype,
-  type HeldOf,
+  type StorageDtype,
+  type StorageDtypeOf,
 } from '../core/safetensors.js';
 import { readTextFile } from '../core/text.js';
 
@@ -147,10 +147,10 @@ export function readWeights(
   files: TensorFiles,
   expected: ReadonlyMap<string, readonly number[]>,
   stored: (name: string) => string = (name) => name,
-  held: HeldDtype | HeldOf = 'float32',
+  held: StorageDtype | StorageDtypeOf = 'float32',
 ): Weights {
   const weights: Weights = new Map([...expected.keys()].map((name) => [name, EMPTY]));
-  const heldOf = typeof held === 'string' ? (): HeldDtype => held : held;
+  const heldOf = typeof held === 'string' ? (): StorageDtype => held : held;
   for (const [file, all] of namesByFile(files, expected, stored)) {
     for (const [own, names] of grouped(all, heldOf)) {
       const read = readSafetensors(file, names.map(stored), { held: own });

@@ -113,7 +113,7 @@ export async function runLoop(
     // If a server stays away, this process ends, but nothing learned so far is lost.
     if (error instanceof EndpointError && training.hasPartialStep !== true) {
       await recorder.save(reached).catch((second: unknown) => {
-        // The training server itself is away, together with the state to save. The last checkpoint remains.
+        // The training server is unreachable, and so is the state to save. The last checkpoint remains.
         if (!(second instanceof EndpointError)) throw second;
       });
     }
@@ -128,7 +128,7 @@ export async function runLoop(
     } else {
       // A run that was interrupted between its last checkpoint and its end must not continue to train.
       if (owed) {
-        // The judge was away during the evaluation after this checkpoint.
+        // The judge was unreachable during the evaluation after this checkpoint.
         const metrics = { ...(await training.evaluate(start, atEnd)) };
         if (!atEnd && (await shouldStop()) !== null) Object.assign(metrics, await training.evaluate(start, true));
         await measured(start, metrics);

@@ -245,7 +245,7 @@ export interface WireMatrix {
   /** Whether the cells use the same measure. Otherwise they cannot be ranked. */
   readonly comparable: boolean;
   readonly caption: string;
-  /** The actions for its sweep. */
+  /** The actions that the user can take on its sweep. */
   readonly actions: readonly WireAction[];
   readonly cells: readonly WireCell[];
 }

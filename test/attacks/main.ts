@@ -33,7 +33,7 @@ async function attackAll(): Promise<void> {
   if (held < chosen.length) process.exitCode = 1;
 }
 
-interface Asked {
+interface Requested {
   readonly good: number;
   readonly other: Record<string, number>;
   readonly seconds: number;
@@ -59,9 +59,9 @@ async function tryAttack(name: string, attack: Attack): Promise<boolean> {
     while (!(await fetch(new URL('/health', url))).ok) await new Promise((resolve) => setTimeout(resolve, 100));
     const { innocent: asks = 'gateway' } = attack;
     const innocent = asks === false ? null : await start(roles, ['innocent', innocentOptions(url, asks)]);
-    const ask = async (seconds: number): Promise<Asked | null> => {
+    const ask = async (seconds: number): Promise<Requested | null> => {
       innocent?.say(String(seconds));
-      return ((await innocent?.nextLine()) as Asked | undefined) ?? null;
+      return ((await innocent?.nextLine()) as Requested | undefined) ?? null;
     };
     await ask(1);
     const quiet = await ask(quietS);
@@ -84,8 +84,8 @@ function innocentOptions(url: string, asks: Asks): string {
 
 interface Seen {
   readonly told: { readonly text: string; readonly held: boolean };
-  readonly quiet: Asked | null;
-  readonly beside: Asked | null;
+  readonly quiet: Requested | null;
+  readonly beside: Requested | null;
   /** The server's peak resident memory in MB; null if it is not known. */
   readonly mb: number | null;
   /** Whether the server is alive, unless the attack ends it. */
@@ -93,7 +93,7 @@ interface Seen {
 }
 
 function report(name: string, { told, quiet, beside, mb, up }: Seen): boolean {
-  const rate = (asked: Asked | null): number => (asked === null ? 1 : asked.good / asked.seconds);
+  const rate = (asked: Requested | null): number => (asked === null ? 1 : asked.good / asked.seconds);
   const share = rate(beside) / rate(quiet);
   const other = Object.entries(beside?.other ?? {}).map(([status, count]) => `, ${count} x ${status}`);
   const held = told.held && up && mb !== null && mb < mostMb && share >= leastShare;

@@ -7,7 +7,7 @@ import { describeJob, reconcile, reconcileState, stopJobs, type SlurmJob } from 
 import { submitCells, type SubmitOptions, type Submitted } from '../../src/launch/slurm/submit.js';
 import { RunPaths } from '../../src/run/paths.js';
 import { readState } from '../../src/run/state.js';
-import { externalRun, type Asked } from '../launch/slurm/support.js';
+import { externalRun, type Requested } from '../launch/slurm/support.js';
 import { Place, ROOT, until } from './editrl.js';
 import { slurmObstacle, TestSlurm } from './slurm_setup.js';
 
@@ -55,7 +55,7 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
   });
 
   const file = (name: string): string => join(place.dir, name);
-  const run = (name: string, asked: Asked & { gate?: string; fail?: string } = {}): SlurmRun => {
+  const run = (name: string, asked: Requested & { gate?: string; fail?: string } = {}): SlurmRun => {
     const env = {
       ...(asked.gate === undefined ? {} : { GATE: file(asked.gate) }),
       ...(asked.fail === undefined ? {} : { FAIL: file(asked.fail) }),

@@ -25,14 +25,14 @@ const ATTEMPTS = 3;
 const size = { width: 8, height: 8 };
 const PNG = await encodePng(blankImage(size));
 
-interface Asked {
+interface Requested {
   readonly method: string;
   readonly body: Buffer;
 }
 
 /** Gives the one answer that a kind of client wants. */
-class AnsweringStub extends StubServer<Asked> {
-  constructor(private readonly answer: (asked: Asked) => object | Uint8Array) {
+class AnsweringStub extends StubServer<Requested> {
+  constructor(private readonly answer: (asked: Requested) => object | Uint8Array) {
     super();
   }
 
@@ -41,13 +41,13 @@ class AnsweringStub extends StubServer<Asked> {
     return this.requests.filter(({ method }) => method === 'POST').length;
   }
 
-  protected override readonly canFail = ({ method }: Asked): boolean => method === 'POST';
+  protected override readonly canFail = ({ method }: Requested): boolean => method === 'POST';
 
-  protected read({ method = '' }: IncomingMessage, body: Buffer): Asked {
+  protected read({ method = '' }: IncomingMessage, body: Buffer): Requested {
     return { method, body };
   }
 
-  protected reply(asked: Asked, response: ServerResponse): void {
+  protected reply(asked: Requested, response: ServerResponse): void {
     const answer = this.answer(asked);
     if (answer instanceof Uint8Array) response.writeHead(200, { 'content-type': 'image/png' }).end(answer);
     else send(response, 200, answer);
@@ -61,7 +61,7 @@ interface Client {
 }
 
 interface Specification {
-  readonly answer: (asked: Asked) => object | Uint8Array;
+  readonly answer: (asked: Requested) => object | Uint8Array;
   /** A client of servers that makes at most `ATTEMPTS` attempts which fail, each of at most `TIMEOUT_S`. */
   readonly open: (urls: readonly string[], onWaiting: (found: string) => void) => Client;
   /** Whether a server that is away is waited for until the time is over, which counts as no failure, and is said. */

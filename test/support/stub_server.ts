@@ -50,7 +50,7 @@ export async function listening(listener: RequestListener, port = 0): Promise<Li
 /** @typeParam R a request as the stub reads it. @typeParam S faults of this kind of server alone, which `reply` acts on. */
 export abstract class StubServer<R, S extends { readonly kind: string } = never> {
   readonly requests: R[] = [];
-  /** Asked for every request that can fail. */
+  /** Requested for every request that can fail. */
   fault: (request: R) => Fault | S | null = () => null;
   /** The most requests that were answered at once. */
   peak = 0;

@@ -72,7 +72,7 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
     transB ? g.gemm(d, a, { transA: true, transB: transA, alpha }) : g.gemm(a, d, { transA: !transA, alpha }),
     ...bias.map(() => d),
   ],
-  // The convolution's transpose, and for each kernel element the sum over images of its inputs times d.
+  // The input gets the transposed convolution. Each kernel element gets the sum over images of its inputs times d.
   Conv: ({ inputs: [x, kernels, ...bias], attributes, d }) => [
     g.convTranspose(d, kernels, { ...attributes, outputPadding: leftOver(x, kernels, attributes) }),
     kernelGradient(x, d, kernels, attributes),

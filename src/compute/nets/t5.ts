@@ -46,7 +46,7 @@ const covered = z.strictObject({
   dense_act_fn: z.literal('gelu_new').nullish(),
   is_gated_act: z.literal(true).nullish(),
   is_decoder: z.literal(false).nullish(),
-  // Of the decoder, of training, of generation, and of the file itself.
+  // Ignored keys. They configure the decoder, training and generation, or describe the file.
   ...Object.fromEntries(
     [
       '_attn_implementation_autoset',
@@ -143,7 +143,7 @@ export function bucketOf(
   const first = distance > 0 ? half : 0;
   const far = Math.abs(distance);
   if (far < exact) return first + far;
-  // As torch computes it, in float32: at a border the rounding decides.
+  // In float32 as in torch, because rounding decides at the borders of buckets.
   const share = Math.fround(Math.fround(Math.log(Math.fround(far / exact))) / Math.fround(Math.log(farthest / exact)));
   return first + Math.min(half - 1, exact + Math.floor(Math.fround(share * (half - exact))));
 }

@@ -55,14 +55,11 @@ export interface DistributionOptions {
 
 /** Vocabularies up to this size are computed whole. */
 const WHOLE_VOCABULARY = 8192;
-/**
- * The number of elements of a piece's logits, within these bounds of its columns: a smaller number makes its product
- * slower.
- */
+/** The target number of logits in a piece. Smaller products are slower, so a piece has at least `PIECE_COLUMNS.least` columns. */
 const PIECE_ELEMENTS = 2 ** 22;
 const PIECE_COLUMNS = { least: 1024, most: 8192 } as const;
 
-/** In effect minus infinity, but finite. */
+/** Acts as minus infinity, but is finite. */
 const NEVER = -1e9;
 
 /** Log-probabilities of `targets`, int64 [N], and entropies, given logits [N, V] as a sum of products. */

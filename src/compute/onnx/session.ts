@@ -16,7 +16,7 @@ import { canKeepOnDevice, residentTensor, TensorCell, type TensorData } from './
 export type Provider = 'cpu' | 'webgpu' | 'cuda';
 
 /** An input of a run, or a buffer for an output. */
-export type Fed = TensorData | TensorCell;
+export type TensorBinding = TensorData | TensorCell;
 
 export interface SessionOptions {
   readonly provider?: Provider;
@@ -238,9 +238,9 @@ export class Session {
    * not returned. Raises EngineError for half precision on a device without support.
    */
   async run(
-    feeds: Readonly<Record<string, Fed>>,
+    feeds: Readonly<Record<string, TensorBinding>>,
     weights: RunWeights = new Map(),
-    into: Readonly<Record<string, Fed>> = {},
+    into: Readonly<Record<string, TensorBinding>> = {},
   ): Promise<Record<string, TensorData>> {
     const tensors: Record<string, Ort.Tensor> = {};
     for (const [name, type] of this.#model.inputs) {
@@ -331,7 +331,7 @@ export class Session {
     return { tensor, halves: held.halves };
   }
 
-  #tensor(name: string, type: ValueType, fed: Fed | undefined): Ort.Tensor {
+  #tensor(name: string, type: ValueType, fed: TensorBinding | undefined): Ort.Tensor {
     if (fed === undefined) {
       throw new InternalError(`input ${name} is missing: ${type.dtype}${formatShape(type.shape)}`);
     }

@@ -1,6 +1,6 @@
 /** Models that edit images, conditioned on a policy's reading of the instructions. */
 import { z } from 'zod';
-import { askedServers, imagesRequest, sizeText, type ImagesServerSettings, type ImageSize } from './images_api.js';
+import { queriedServers, imagesRequest, sizeText, type ImagesServerSettings, type ImageSize } from './images_api.js';
 import { operation, positiveInteger, result, section } from '../../core/schema/mark.js';
 import { frozenEngine, neededModel, optionalModel } from './model.js';
 import { thinkingTags } from './token_policy.js';
@@ -92,7 +92,7 @@ export const SERVED_SIDE = 16;
 
 const servedMaxPixels = positiveInteger.min(SERVED_SIDE ** 2).default(1024 * 1024);
 
-const { base_url, ...asking } = askedServers;
+const { base_url, ...asking } = queriedServers;
 const { served_model, extra } = imagesRequest;
 
 /** Whether a value contains null at any depth. */

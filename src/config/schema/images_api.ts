@@ -11,7 +11,7 @@ const sizePattern = /^([1-9]\d{0,3})x([1-9]\d{0,3})$/;
 const OWN = ['model', 'prompt', 'n', 'size', 'seed', 'image', 'response_format'];
 
 /** Addresses and limits of every kind of server that makes images. */
-export const askedServers = {
+export const queriedServers = {
   base_url: operation(
     'Its address: http://HOST:PORT (/v1 is added to a bare host), or a list of such URLs for equal servers.',
     z.union([address, z.array(address).min(1)]),
@@ -33,8 +33,8 @@ export const askedServers = {
   ),
 };
 
-const { base_url, ...asking } = askedServers;
-export type AskedServersSettings = z.output<z.ZodObject<typeof askedServers>>;
+const { base_url, ...asking } = queriedServers;
+export type QueriedServersSettings = z.output<z.ZodObject<typeof queriedServers>>;
 
 /** Fields of an API request in addition to those of one image. */
 export const imagesRequest = {

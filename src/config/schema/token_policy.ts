@@ -48,7 +48,7 @@ export const seeingFields = {
   ),
 };
 
-export type SeeingSettings = z.output<z.ZodObject<typeof seeingFields>>;
+export type VisionPolicySettings = z.output<z.ZodObject<typeof seeingFields>>;
 
 export type DecoderSettings = z.output<z.ZodObject<typeof decoderFields>>;
 

@@ -66,7 +66,7 @@ interface HttpServerOptions {
   readonly host: string;
   /** Null admits every program that reaches the address. */
   readonly token: string | null;
-  /** By path. A path that ends with a slash also stands for all paths below it, except `/` alone. */
+  /** By path. A path that ends with a slash also matches all paths below it, except `/` alone. */
   readonly routes: Readonly<Record<string, Route>>;
   /** Whether pages that this server served may send requests. */
   readonly ownPages?: boolean;
@@ -277,7 +277,7 @@ function handlerOf(route: Route | null, method: string, paths: readonly string[]
   throw new Refusal('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } });
 }
 
-/** Whether a route stands for its path only. */
+/** Whether a route matches only its own path. */
 function isExact(path: string): boolean {
   return path === '/' || !path.endsWith('/');
 }

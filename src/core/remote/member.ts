@@ -20,7 +20,7 @@ export interface MemberOptions {
   /** After this many failed requests in a row, the server is skipped for the pause. */
   readonly failures: number;
   readonly pauseMs: number;
-  /** Like `failures`, for requests that may be at fault themselves. It takes more of them to doubt a server that answers. */
+  /** Like `failures`, for requests that may be at fault themselves. More of them are needed before a responding server counts as down. */
   readonly doubts: number;
 }
 

@@ -101,7 +101,7 @@ function failureOf(program: Program, ended: Ended, where: string): DataError | E
   return new EngineError(`${program} was ended by ${signal}`, { where, next });
 }
 
-/** The machine, and not the video, is why a program cannot be started. */
+/** The error for a program that cannot be started. The cause is the machine, not the video. */
 function notStarted(program: Program, where: string, cause: Ended): EngineError {
   const next = 'The machine allows no further process or file (ulimit -a), or its user may not run the program.';
   return new EngineError(`${program} cannot be started (${cause.message})`, { where, next, cause });

@@ -1,7 +1,7 @@
 /** Decoders with adapters over frozen weights. */
 import { join } from 'node:path';
 import { must } from '../../core/errors.js';
-import { type FloatTensor, type HeldDtype, narrowMatrices } from '../../core/safetensors.js';
+import { type FloatTensor, type StorageDtype, narrowMatrices } from '../../core/safetensors.js';
 import type { Weights } from '../files.js';
 import { isInsideVisionModel, type ReadPart } from '../../compute/nets/decoder/architectures.js';
 import {
@@ -61,12 +61,12 @@ export function referenceWeights(model: PolicyModel): Weights {
 type Described = Pick<PolicyModel, 'config' | 'description'>;
 
 /** Whether transformers' class of the model reads images, even if a run trains it only on words. */
-function isSeeing({ config, description }: Described): boolean {
+function isVision({ config, description }: Described): boolean {
   if (hasVision(config)) return true;
   return description !== undefined && isInsideVisionModel(JSON.parse(description) as Record<string, unknown>);
 }
 
-function isSeeingJson(description: string): boolean {
+function isVisionJson(description: string): boolean {
   const { model_type, vision_config } = JSON.parse(description) as Record<string, unknown>;
   return vision_config !== undefined && visionDecoderTypes.includes(String(model_type));
 }
@@ -74,7 +74,7 @@ function isSeeingJson(description: string): boolean {
 /** Maps a model's layers to their names in transformers' model of it, which PEFT adapts. */
 export function peftNames(model: Described): ModuleNames {
   const [ofWords, ofImages] = namings;
-  return isSeeing(model) ? ofImages : ofWords;
+  return isVision(model) ? ofImages : ofWords;
 }
 
 /** Maps a model's layers to their names in the file of a folder's adapter, and further names that its settings may mean. */
@@ -139,7 +139,7 @@ export function listedTargets(
   model: Described & { readonly config: AdaptedModel['config'] },
   lora: LoraSettings,
 ): LoraSettings {
-  if (!isSeeing(model)) return lora;
+  if (!isVision(model)) return lora;
   return { ...lora, targets: [...model.config.adapter.layers].map(peftNames(model)) };
 }
 
@@ -148,7 +148,7 @@ export function listedTargets(
  * with it.
  */
 export function readableParts(folder: string): ReadPart {
-  return isSeeingJson(descriptionOf(folder)) ? 'words and images' : 'words';
+  return isVisionJson(descriptionOf(folder)) ? 'words and images' : 'words';
 }
 
 /** A model's settings and weights. For an adapter's folder, those of its base with the adapter applied. */
@@ -166,7 +166,7 @@ export function describeModel(folder: string, part: ReadPart = 'words'): Decoder
  * If `held` is float16, matrices are `HalfTensor`s. Raises the errors of `openDecoder`, and CheckpointError when an adapter's
  * base is not the one it was trained on.
  */
-export function openModel(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): OpenedModel {
+export function openModel(folder: string, part: ReadPart = 'words', held: StorageDtype = 'float32'): OpenedModel {
   if (!holdsAdapter(folder)) return openDecoder(folder, part, held);
   const base = baseOf(folder);
   rejectOtherBase(folder, recordedBase(folder), digestOfWeights(base));

@@ -6,7 +6,7 @@ import { programPath } from '../../core/files.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import { parseTemplate } from './syntax.js';
 
-/** A message's content: text, or parts, of which those of type `text` hold text. */
+/** A message's content: a string, or a list of parts. Parts of type `text` have a `text`. */
 export type MessageContent = string | readonly { readonly type: string; readonly text?: string }[];
 
 export interface Message {

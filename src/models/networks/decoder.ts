@@ -2,7 +2,7 @@
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, GraphError } from '../../core/errors.js';
-import { areEqualTensors, type HeldDtype } from '../../core/safetensors.js';
+import { areEqualTensors, type StorageDtype } from '../../core/safetensors.js';
 import {
   checkWeights,
   CONFIG_FILE,
@@ -28,7 +28,7 @@ export interface LoadedDecoder extends Architecture {
  * together, the first tensor that is missing or has another shape, and tensors that the architecture does not use. Also
  * raises the errors of `readWeights` for weights that cannot be stored in the requested precision.
  */
-export function openDecoder(folder: string, part: ReadPart = 'words', held: HeldDtype = 'float32'): LoadedDecoder {
+export function openDecoder(folder: string, part: ReadPart = 'words', held: StorageDtype = 'float32'): LoadedDecoder {
   const { config, contextSize, files, expected, stored } = findDecoder(folder, part);
   return { config, contextSize, weights: readWeights(files, expected, stored, held) };
 }
@@ -87,7 +87,7 @@ const VISION_PARTS = ['', 'model.'].flatMap((prefix) =>
 );
 /** Prefixes of Emu3's image tokenizer next to its text model. */
 const IMAGE_TOKENIZERS = ['vqmodel.', 'model.vqmodel.'];
-/** Tables in older files, which the config implies. */
+/** Tables that older files store although the config determines them. They are ignored. */
 const WITHOUT_EFFECT = /\.rotary_emb\.inv_freq$/;
 
 function requireSizes(config: DecoderConfig, where: string): void {

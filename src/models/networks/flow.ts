@@ -1,6 +1,6 @@
 /** Opens a flow transformer from its folder, written by this program or by diffusers. */
 import { join } from 'node:path';
-import { inFloat32, type HeldOf } from '../../core/safetensors.js';
+import { inFloat32, type StorageDtypeOf } from '../../core/safetensors.js';
 import {
   checkWeights,
   CONFIG_FILE,
@@ -25,7 +25,7 @@ export interface LoadedFlowTransformer {
  * weights, an unsupported class, the first tensor that is missing, has another shape, or exceeds the range of its
  * precision, and, for Stable Diffusion 3 and FLUX.2, unused tensors.
  */
-export function openFlowTransformer(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
+export function openFlowTransformer(folder: string, heldOf: StorageDtypeOf = inFloat32): LoadedFlowTransformer {
   const config = describeFlowTransformer(folder);
   return { config, weights: readWeights(filesOf(folder, config), flowParameters(config), (name) => name, heldOf) };
 }

@@ -27,7 +27,7 @@ import {
   type VisionEditSource,
   type SingleImage,
 } from '../shared/images/edits.js';
-import { startingSeeingModel } from '../shared/images/vision.js';
+import { startingVisionModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { imageEditData } from '../../data/tiny/image_edits.js';
 import { keepsStart, StatesReader, OwnDrawing, RenderDrawing, TextPromptDrawing, type Drawing } from './drawing.js';
@@ -88,7 +88,7 @@ async function open(settings: EditResponseSettings, context: TrainingContext): P
   const visionTask = await openEditTask(settings, resolveRun);
   const { words, seeing } = visionTask;
   const { environment } = settings;
-  const model = startingSeeingModel(settings, words.format, seeing, resolveRun);
+  const model = startingVisionModel(settings, words.format, seeing, resolveRun);
   if (environment === null) return openWordsTraining(settings, context, words, { model: () => model, isScored: false });
   return openWordsTraining(settings, context, words, {
     model: () => model,

@@ -6,10 +6,10 @@ import { join } from 'node:path';
 import type { z } from 'zod';
 import { withAdapter } from '../../compute/nets/decoder/config.js';
 import type { TrainedParts } from '../../compute/nets/vision/config.js';
-import type { HeldDtype } from '../../core/safetensors.js';
+import type { StorageDtype } from '../../core/safetensors.js';
 import type { lora, ModelReference } from '../../config/schema/model.js';
 import type { TrainedSettings } from '../../config/schema/run.js';
-import type { SeeingSettings } from '../../config/schema/token_policy.js';
+import type { VisionPolicySettings } from '../../config/schema/token_policy.js';
 import type { TrainerSettings } from '../../config/schema/trainer.js';
 import { ConfigError, DataError } from '../../core/errors.js';
 import { checkSamples } from '../../data/inpainting.js';
@@ -129,7 +129,7 @@ export function frozenFlowChecks(
         readonly model_type: string;
         readonly parts: FlowParts;
         readonly guidance_scale: number | null;
-        readonly engine: { readonly dtype: HeldDtype };
+        readonly engine: { readonly dtype: StorageDtype };
       }
     | { readonly type: 'images_api' | 'images_api_text_prompt' | 'render_server' }
     | null,
@@ -239,9 +239,9 @@ export function languageModelChecks(
     model_context_size: contextSize,
     train,
     trainer,
-  }: Pick<SeeingSettings, 'model' | 'lora' | 'model_context_size'> & {
+  }: Pick<VisionPolicySettings, 'model' | 'lora' | 'model_context_size'> & {
     readonly tokenizer: ModelReference | null;
-    readonly train?: SeeingSettings['train'];
+    readonly train?: VisionPolicySettings['train'];
     readonly trainer?: TrainerSettings;
   },
   prompt: ExamplePrompt,

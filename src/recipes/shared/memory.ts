@@ -1,5 +1,5 @@
 /** Estimates memory for training and disk space for checkpoints from model shapes alone, before anything is built. */
-import type { HeldDtype } from '../../core/safetensors.js';
+import type { StorageDtype } from '../../core/safetensors.js';
 import type { SourceList } from '../../data/image_edits.js';
 import type { ImageSize } from '../../data/image_files.js';
 import { KEPT_BYTES } from '../../models/images/vision_input.js';
@@ -197,7 +197,7 @@ export function frozenBytes(
   reference: ModelReference | null,
   shapeOf: ShapeOf,
   pixels = 0,
-  storedAs: HeldDtype = 'float32',
+  storedAs: StorageDtype = 'float32',
 ): number {
   const shape = reference === null ? null : shapeOf(reference);
   switch (shape?.kind) {
@@ -227,7 +227,7 @@ export function frozenVisionBytes(reference: ModelReference | null, shapeOf: Sha
 export function frozenWordsBytes(
   reference: ModelReference | null,
   shapeOf: ShapeOf,
-  storedAs: HeldDtype = 'float32',
+  storedAs: StorageDtype = 'float32',
 ): number {
   const shape = reference === null ? null : shapeOf(reference);
   const isGraphs = shape !== null && 'kind' in shape && shape.kind === 'graphs';
@@ -441,7 +441,7 @@ export function flowModelParameters({ width, layers, singleLayers, exact }: Flow
  * Bytes of `parameters` frozen parameters. In float16, the widest matrix is converted to float32 as a whole. An estimate
  * takes the one that produces six modulation vectors.
  */
-export function frozenFlowBytes({ width, exact }: FlowModelShape, parameters: number, storedAs: HeldDtype): number {
+export function frozenFlowBytes({ width, exact }: FlowModelShape, parameters: number, storedAs: StorageDtype): number {
   if (storedAs === 'float32') return FLOAT * parameters;
   return HALF * parameters + ALLOCATED * FLOAT * (exact?.widest ?? 6 * width ** 2);
 }

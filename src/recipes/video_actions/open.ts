@@ -2,7 +2,7 @@
 import type { TrainingContext } from '../../train/context.js';
 import type { OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
-import { startingSeeingModel } from '../shared/images/vision.js';
+import { startingVisionModel } from '../shared/images/vision.js';
 import { openWordsTraining } from '../shared/words/training.js';
 import { clipData } from '../../data/tiny/clips.js';
 import { checkFirstVideo, openQuestions } from '../../data/conversations.js';
@@ -14,7 +14,7 @@ import { openVideoTask, sampleQuestions } from './task.js';
 async function open(settings: VideoActionsSettings, context: TrainingContext): Promise<Training> {
   const { task, seeing } = await openVideoTask(settings, context.resolveRun);
   return openWordsTraining(settings, context, task, {
-    model: () => startingSeeingModel(settings, task.format, seeing, context.resolveRun),
+    model: () => startingVisionModel(settings, task.format, seeing, context.resolveRun),
     imageInputs: seeing,
   });
 }

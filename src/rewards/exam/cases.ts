@@ -41,7 +41,7 @@ export const OTHER_WORDS = 'other_words';
 export interface ExamSet {
   readonly name: string;
   readonly length: number;
-  /** The kind of its answers. */
+  /** Whether its answers are images or text. */
   readonly reads: 'image' | 'words';
   /** Whether its cases have labeled results. */
   readonly labelled: boolean;

@@ -153,7 +153,7 @@ export function fidelityOf(replied: RepliedCase): number {
   const known = replied.answers.flatMap(({ name, truth }) =>
     truth === null ? [] : scoresOf(replied, name).map((score) => [score, truth] as const),
   );
-  // Scores that are all equal follow nothing. Qualities that are all equal leave nothing to follow.
+  // Equal scores have no correlation with quality. Equal qualities say nothing about the judge.
   return new Set(known.map(([, truth]) => truth)).size < 2 ? NaN : (correlation(known) ?? 0);
 }
 
@@ -392,7 +392,7 @@ function teachesOf({ signal, findings, cases, understood }: ExamMarks): Verdict[
   const has = (fault: string): boolean => findings.some(({ name, accused }) => accused && name === fault);
   const least = has('copies') ? SIGNAL.minWithCopies : SIGNAL.least;
   if (has('blind') || has('misses_copy') || signal.mean < least) return 'no';
-  // A policy can always copy, write more, and claim to be right.
+  // Any policy can learn to copy, to write more, and to claim to be right.
   const paysForNothing = ['copies', 'length', 'praise', 'control'].some(has);
   return paysForNothing || signal.mean < SIGNAL.well ? 'weakly' : 'yes';
 }

@@ -125,7 +125,7 @@ export class Upstream extends Member {
     }
   }
 
-  /** Several requests failed in a row, each of which may be at fault itself. It serves on while it is checked. */
+  /** Several requests in a row failed, possibly by their own fault. The upstream stays in use while it is checked. */
   protected override suspected(): void {
     if (this.ready) this.wake();
   }

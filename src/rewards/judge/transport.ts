@@ -89,19 +89,19 @@ export class Transport {
   async send(request: ChatRequest, query: Deadline): Promise<Sent> {
     const sending: Sending = { request, tokens: null };
     const { reply, attempts, skipped } = await this.#remote.ask(sending, query);
-    return { reply: reply ?? this.#notAsked(skipped), attempts, tokens: sending.tokens };
+    return { reply: reply ?? this.#notSent(skipped), attempts, tokens: sending.tokens };
   }
 
   /** One request without retries, even to a judge that is skipped. A text makes it available again. */
   async probe(request: ChatRequest, query: Deadline): Promise<Reply> {
-    return (await this.#remote.once({ request, tokens: null }, query)) ?? this.#notAsked(false);
+    return (await this.#remote.once({ request, tokens: null }, query)) ?? this.#notSent(false);
   }
 
   close(): Promise<void> {
     return this.#pool.close();
   }
 
-  #notAsked(skipped: boolean): Reply {
+  #notSent(skipped: boolean): Reply {
     if (!skipped) {
       return { kind: 'problem', problem: 'timeout', detail: 'no judge was free in time', remedy: 'give_up' };
     }

@@ -45,7 +45,7 @@ class ImageReader<T extends object> {
   }
 }
 
-/** The readers of images. */
+/** Functions that recognize the contents of images. */
 export interface ImageReaders {
   readonly geometry: Geometry;
   readonly scenes: ImageReader<Reading>;

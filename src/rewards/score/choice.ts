@@ -4,6 +4,7 @@ import { imagesOfEdit, imagesShown } from '../judge/judge.js';
 import type { MeasureTerm, RewardChoice, RewardSettings, TermSettings } from './settings.js';
 import type { TermKind } from '../terms/term.js';
 import { termKinds, type TermName } from '../terms/table.js';
+import { weightedNames } from './weighted.js';
 
 /** A chosen term, not created yet. */
 export interface ChosenTerm {
@@ -163,11 +164,6 @@ export function rewardName({ mode, terms }: Pick<Choice, 'mode' | 'terms'>): str
   return terms.length === 0
     ? String(mode)
     : weightedNames(terms.map((term) => ({ name: termName(term), weight: term.weight })));
-}
-
-/** `0.25 × word_sequence + 0.75 × exact_words`. A single term has no weight. */
-export function weightedNames(terms: readonly { readonly name: string; readonly weight: number }[]): string {
-  return terms.length === 1 ? terms[0].name : terms.map(({ name, weight }) => `${weight} × ${name}`).join(' + ');
 }
 
 const withoutDefault = new Map<TermName, readonly string[]>();

@@ -34,7 +34,7 @@ export interface CombinedReward extends Term {
   scoreTerms(item: JudgeItem, signal?: AbortSignal, options?: ScoreOptions): Promise<CombinedOutcome>;
 }
 
-interface Asked extends ChosenTerm {
+interface Requested extends ChosenTerm {
   readonly term: Term;
 }
 
@@ -52,7 +52,7 @@ export async function createReward(
 ): Promise<CombinedReward> {
   const deciding = decidingTerms(settings);
   const chosen = chosenTerms(settings);
-  const asked: Asked[] = [];
+  const asked: Requested[] = [];
   const close = async (): Promise<void> => {
     await Promise.all(asked.map(({ term }) => term.close()));
   };
@@ -98,7 +98,7 @@ export async function createReward(
     }
     const besides = recorded.filter(({ kind }) => missingInput(kind.needs, item) === null);
     const among = within(options);
-    const starts = (some: readonly Asked[]): ((stop: AbortSignal) => Promise<Outcome>)[] =>
+    const starts = (some: readonly Requested[]): ((stop: AbortSignal) => Promise<Outcome>)[] =>
       some.map(
         ({ term }) =>
           (stop) =>
@@ -113,7 +113,7 @@ export async function createReward(
 
   /** Only the reward depends on whether an answer ended by itself. */
   async function measure(
-    { kind, term }: Asked,
+    { kind, term }: Requested,
     item: JudgeItem,
     stop: AbortSignal,
     options?: ScoreOptions,

@@ -7,7 +7,8 @@ import type { ReadSettings } from '../../core/schema/mark.js';
 import { isObject, markOf } from '../../core/schema/walk.js';
 import { termKinds, type TermName } from '../terms/table.js';
 import type { TermKind } from '../terms/term.js';
-import { asksRunsJudge, ownFields, termName, weightedNames } from './choice.js';
+import { asksRunsJudge, ownFields, termName } from './choice.js';
+import { weightedNames } from './weighted.js';
 import { canonicalMeasure, type MeasureTerm } from './settings.js';
 
 /** The meaning of a number: a reward's value, or the value of a term that measures answers. */

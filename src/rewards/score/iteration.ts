@@ -194,11 +194,11 @@ async function askUnscoredAgain(
   const lacking = new Set(outcomes.flatMap((outcome, i) => (unscoredOf(outcome) === null ? [] : [i])));
   // If answers are compared, one more answer of the judge changes the values of the whole group.
   const groups = new Set([...lacking].map((i) => groupName(items[i])));
-  const isAsked = (i: number): boolean => {
+  const isRequested = (i: number): boolean => {
     const name = groupName(items[i]);
     return lacking.has(i) || (reward.compares === true && name !== null && groups.has(name));
   };
-  const indices = items.flatMap((_, i) => (isAsked(i) ? [i] : []));
+  const indices = items.flatMap((_, i) => (isRequested(i) ? [i] : []));
   const again = await scoreChunk(
     reward,
     indices.map((i) => items[i]),

@@ -45,3 +45,8 @@ function normalizedOf(outcome: Exclude<Outcome, { kind: 'unscored' }>): number {
 function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }
+
+/** `0.25 × word_sequence + 0.75 × exact_words`. A single term has no weight. */
+export function weightedNames(terms: readonly { readonly name: string; readonly weight: number }[]): string {
+  return terms.length === 1 ? terms[0].name : terms.map(({ name, weight }) => `${weight} × ${name}`).join(' + ');
+}

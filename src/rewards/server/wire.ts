@@ -61,7 +61,7 @@ export const wireOutcomeSchema = z.discriminatedUnion('kind', [
 ]);
 export type WireOutcome = z.output<typeof wireOutcomeSchema>;
 
-/** The names that the clients of IP-Adapter training know. Null if a term gave no number. */
+/** Field names that clients of IP-Adapter training read. Null if a term has no score. */
 const clientScore = z.number().nullable().optional();
 
 /** The result of scoring one item. */
@@ -80,7 +80,7 @@ export type ReplyItem = z.output<typeof replyItemSchema>;
 export const REWARD_HEADER = 'x-editrl-reward';
 
 export const healthSchema = z.object({
-  /** `judge_away` only if the judge was asked (`/health?judge`). */
+  /** `judge_away` only for `/health?judge`, which sends the judge a test question. */
   status: z.enum(['ok', 'draining', 'judge_away']),
   /** Why the judge does not answer. */
   detail: z.string().optional(),

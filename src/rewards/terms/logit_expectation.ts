@@ -14,7 +14,7 @@ import type { Term } from './term.js';
 import { termKind } from './term.js';
 import type { JudgeItem, Outcome, ScoreOptions, ScoreParts } from '../score/types.js';
 
-/** If the digits have less of the probability, the judge was about to answer something else. */
+/** Minimum total probability of the digits. With less, the judge was about to answer something else. */
 const MIN_COVERAGE = 0.5;
 
 function digitQuery(item: JudgedItem): JudgeQuery {

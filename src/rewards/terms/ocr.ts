@@ -30,7 +30,7 @@ export const ocrFields = {
 
 export type OcrFields = z.output<z.ZodObject<typeof ocrFields>>;
 
-/** Fields of one backend that are set with the other one. */
+/** A field that conflicts with the chosen backend, and the message about it. Null without a conflict. */
 export function ocrConflict(settings: OcrFields): { readonly field: string; readonly message: string } | null {
   const { backend, ocr_model: model, language_data: data } = settings;
   if (backend === 'paddle' && model === null) {

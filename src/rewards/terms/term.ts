@@ -99,7 +99,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readonly needs: {
     /** Whether it asks the judge. */
     readonly judge: boolean;
-    /** Whether it asks its own server that is not a judge. */
+    /** Whether it sends requests to a server of its own that is not a judge. */
     readonly server?: boolean;
     /** Whether it compares with the labeled image. */
     readonly truth: boolean;

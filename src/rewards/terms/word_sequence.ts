@@ -1,4 +1,4 @@
-/** Agreement of an answer's words with those of a labeled answer in their order: by edits, and as a whole. */
+/** Compares the words of an answer with a labeled answer in order: by edit distance, and for equality. */
 import { editDistance } from '../../core/nearest.js';
 import { DataError } from '../../core/errors.js';
 import { termKind, type TermKind } from './term.js';

@@ -43,7 +43,7 @@ export async function holdServerFolder(
   clock: Clock = systemClock,
 ): Promise<FileLock> {
   const end = clock.now() + 1000 * STALE_AFTER_S + MARGIN_MS;
-  for (let isTold = false; ; isTold = true) {
+  for (let isReported = false; ; isReported = true) {
     try {
       const lock = takeLock(join(folder, SERVER_LOCK), (found) => refuseHeld(found, folder, world), world);
       lock.keepAlive({
@@ -53,7 +53,7 @@ export async function holdServerFolder(
       return lock;
     } catch (error) {
       if (!(error instanceof HeldElsewhere) || user.over.aborted || clock.now() > end) throw error;
-      if (!isTold) user.notice(`${error.message}: waiting until its heartbeat is older than ${STALE_AFTER_S} s`);
+      if (!isReported) user.notice(`${error.message}: waiting until its heartbeat is older than ${STALE_AFTER_S} s`);
       await sleep(clock, LOOK_MS, user.over);
     }
   }

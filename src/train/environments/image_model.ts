@@ -41,7 +41,7 @@ export function judgedImage(image: MadeImage): Pick<JudgeItem, 'edited' | 'unava
 
 export interface ImageModel {
   /**
-   * Generates an image for each request, in order. Waits for a server that is away. Raises EndpointError when it stays
+   * Generates an image for each request, in order. Waits for an unreachable server. Raises EndpointError when it stays
    * away, so that the run can checkpoint, and RunError for numbers that are not finite.
    */
   generate(requests: readonly ImageRequest[]): Promise<MadeImage[]>;

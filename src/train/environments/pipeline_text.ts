@@ -6,7 +6,7 @@
  */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import type { FloatTensor, HeldDtype } from '../../core/safetensors.js';
+import type { FloatTensor, StorageDtype } from '../../core/safetensors.js';
 import { FrozenGraph, Lazy, type OpenedGraph } from '../../compute/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import { Graph, type Shape, sizeOf, type Value } from '../../compute/graph/ir.js';
@@ -200,7 +200,7 @@ class TextReader {
     private readonly described: Described,
     folder: string,
     options: ModelFileOptions,
-    private readonly held: HeldDtype,
+    private readonly held: StorageDtype,
   ) {
     // One thread, because the last bits depend on the number of threads.
     this.#model = new Lazy(() => FrozenGraph.open(this.#read(), { ...options, threads: 1 }));
@@ -282,7 +282,7 @@ export class PipelineTextEncoder implements PromptEncoder {
   constructor(
     private readonly pipeline: Pipeline,
     options: ModelFileOptions = {},
-    held: HeldDtype = 'float32',
+    held: StorageDtype = 'float32',
   ) {
     const { form, states } = pipeline;
     requireParts(pipeline);

@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path';
 import { CheckpointError } from '../../core/errors.js';
-import type { HeldDtype } from '../../core/safetensors.js';
+import type { StorageDtype } from '../../core/safetensors.js';
 import { Lazy, frozenOptions } from '../../compute/onnx/frozen_graph.js';
 import type { ModelFileOptions } from '../../compute/onnx/model_file.js';
 import { CONFIG_FILE, readConfig, type Weights } from '../../models/files.js';
@@ -42,7 +42,7 @@ export class QwenTextEncoder implements PromptEncoder {
    * `folder` is a Qwen2.5-VL with its tokenizer, or the `text_encoder` of a Qwen-Image pipeline, whose tokenizer is in
    * the folder beside it. Weights are read on first use and stored as `held`. Raises CheckpointError for another model.
    */
-  constructor(folder: string, options: ModelFileOptions = {}, held: HeldDtype = 'float32') {
+  constructor(folder: string, options: ModelFileOptions = {}, held: StorageDtype = 'float32') {
     const { model_type: type } = readConfig<{ readonly model_type?: unknown }>(folder);
     if (type !== MODEL_TYPE) {
       throw new CheckpointError(

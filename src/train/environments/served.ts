@@ -9,7 +9,7 @@ import { decodeImage, type RgbImage } from '../../core/images/image.js';
 import { pixelCount } from '../../core/images/image_text.js';
 import { Replay, type ReplayOptions } from '../../core/group/replay.js';
 import type { StatusTable } from '../../core/http/status.js';
-import type { AskedServersSettings, ImageSize } from '../../config/schema/images_api.js';
+import type { QueriedServersSettings, ImageSize } from '../../config/schema/images_api.js';
 import type { ImageModel, MadeImage } from './image_model.js';
 
 /** An image from a server. */
@@ -65,20 +65,20 @@ export const IMAGE_STATUSES: StatusTable<'busy' | 'away' | 'failed' | 'refused'>
   rest: 'refused',
 };
 
-export interface ImageRemoteOptions<M extends AwaitedMember, Asked> extends OutageListener {
+export interface ImageRemoteOptions<M extends AwaitedMember, Requested> extends OutageListener {
   /** The server's name in messages. */
   readonly name: string;
   readonly members: readonly M[];
-  readonly settings: Pick<AskedServersSettings, 'timeout_s' | 'max_attempts'>;
+  readonly settings: Pick<QueriedServersSettings, 'timeout_s' | 'max_attempts'>;
   readonly clock?: Clock | undefined;
   /** Uniform in [0, 1), for back-off jitter only. */
   readonly random?: (() => number) | undefined;
-  readonly attempt: (member: M, asked: Asked, within: Deadline) => Promise<AttemptResult<ReplyOutcome<ImageReply>>>;
+  readonly attempt: (member: M, asked: Requested, within: Deadline) => Promise<AttemptResult<ReplyOutcome<ImageReply>>>;
 }
 
-export function imageRemote<M extends AwaitedMember, Asked>(
-  options: ImageRemoteOptions<M, Asked>,
-): AwaitedRemote<M, Asked, ImageReply> {
+export function imageRemote<M extends AwaitedMember, Requested>(
+  options: ImageRemoteOptions<M, Requested>,
+): AwaitedRemote<M, Requested, ImageReply> {
   const { name, settings } = options;
   return new AwaitedRemote({
     ...options,
@@ -93,12 +93,12 @@ export function imageRemote<M extends AwaitedMember, Asked>(
 }
 
 /** A request with its episode's key. Remote images are stored under it and reused by a resumed run. */
-export type NamedRequest<Asked> = Asked & { readonly key: string };
+export type NamedRequest<Requested> = Requested & { readonly key: string };
 
 /** Images of requests, from a server now or from the store. */
-export interface ServedImages<Asked> extends Pick<ImageModel, 'keep' | 'close'> {
+export interface ServedImages<Requested> extends Pick<ImageModel, 'keep' | 'close'> {
   /** An image for each request, in order. Raises the errors of `ImageModel.generate`. */
-  generate(requests: readonly NamedRequest<Asked>[]): Promise<MadeImage[]>;
+  generate(requests: readonly NamedRequest<Requested>[]): Promise<MadeImage[]>;
 }
 
 /** A server's answer to one request, with the episode's key. */
@@ -114,16 +114,16 @@ export interface StoredImage extends RemoteExchange {
 /** `find` also returns undefined if the image's file no longer exists. */
 export type ImageStore = ReplayOptions<StoredImage>['store'];
 
-export interface ServerImagesOptions<Asked> extends ReplayOptions<StoredImage> {
-  readonly client: { draw(asked: Asked, within: Deadline): Promise<ImageReply> };
+export interface ServerImagesOptions<Requested> extends ReplayOptions<StoredImage> {
+  readonly client: { draw(asked: Requested, within: Deadline): Promise<ImageReply> };
   /** SHA-256 of everything that determines an image. */
-  readonly hash: (asked: Asked) => string;
+  readonly hash: (asked: Requested) => string;
 }
 
-export class ServerImages<Asked extends object> implements ServedImages<Asked> {
+export class ServerImages<Requested extends object> implements ServedImages<Requested> {
   readonly #replay: Replay<StoredImage>;
 
-  constructor(private readonly options: ServerImagesOptions<Asked>) {
+  constructor(private readonly options: ServerImagesOptions<Requested>) {
     this.#replay = new Replay(options);
   }
 
@@ -131,7 +131,7 @@ export class ServerImages<Asked extends object> implements ServedImages<Asked> {
    * Generates images, equal requests once. Raises EndpointError when a server stays away or fails too often,
    * WaitInterrupted when the run is asked to stop meanwhile.
    */
-  async generate(requests: readonly NamedRequest<Asked>[]): Promise<MadeImage[]> {
+  async generate(requests: readonly NamedRequest<Requested>[]): Promise<MadeImage[]> {
     const { client, hash } = this.options;
     const alike = new Map<string, number[]>();
     for (const [i, request] of requests.entries()) {

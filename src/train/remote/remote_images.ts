@@ -23,13 +23,13 @@ import { Exchanges } from '../../run/exchanges.js';
 import { storePng } from '../../run/episodes.js';
 import type { RunPaths } from '../../run/paths.js';
 import type { RenderEditor } from '../../config/schema/editor.js';
-import type { AskedServersSettings, ImagesServerSettings } from '../../config/schema/images_api.js';
+import type { QueriedServersSettings, ImagesServerSettings } from '../../config/schema/images_api.js';
 import { type ClientServices, type NamedRun, openRemote, pathsOf, type RemoteServices } from './remote.js';
 
 const LOOK_MS = 10_000;
 
 /** A client of servers of one kind. */
-interface ServerClient<Asked> {
+interface ServerClient<Requested> {
   /** Base URLs. */
   readonly urls: readonly string[];
   /** Why servers are not ready now, one sentence for each of them. Failures of a server never reject the promise. */
@@ -37,18 +37,18 @@ interface ServerClient<Asked> {
   /**
    * Generates one image. Raises EndpointError when no server returns one before the deadline or within the attempts.
    */
-  draw(asked: Asked, within: Deadline): Promise<ImageReply>;
+  draw(asked: Requested, within: Deadline): Promise<ImageReply>;
   close(): Promise<void>;
 }
 
 interface CheckableServers<Client> {
   /** The name of one of them in messages. */
   readonly name: string;
-  readonly settings: AskedServersSettings & { readonly served_model: string };
+  readonly settings: QueriedServersSettings & { readonly served_model: string };
   readonly open: (services: ClientServices & { readonly apiKey: string | undefined }) => Client;
 }
 
-interface ImageServers<Asked, Client> extends CheckableServers<Client> {
+interface ImageServers<Requested, Client> extends CheckableServers<Client> {
   /**
    * Waits until one can generate images with the settings. Called on rank 0 of a run without stored images. Raises
    * EndpointError.
@@ -57,7 +57,7 @@ interface ImageServers<Asked, Client> extends CheckableServers<Client> {
   /** Called on every rank once servers have generated an image with the settings. */
   readonly onReady?: (client: Client) => void;
   /** SHA-256 of everything that determines an image. */
-  readonly hash: (asked: Asked) => string;
+  readonly hash: (asked: Requested) => string;
 }
 
 /**
@@ -66,11 +66,11 @@ interface ImageServers<Asked, Client> extends CheckableServers<Client> {
  * Every rank calls it. Raises ConfigError for a key that cannot be sent, EndpointError when no server returns an image,
  * and WaitInterrupted when the run is asked to stop meanwhile.
  */
-async function openServers<Asked extends object, Client extends ServerClient<Asked>>(
+async function openServers<Requested extends object, Client extends ServerClient<Requested>>(
   run: NamedRun,
-  { name, settings, open, prepare, onReady, hash }: ImageServers<Asked, Client>,
+  { name, settings, open, prepare, onReady, hash }: ImageServers<Requested, Client>,
   services: RemoteServices,
-): Promise<ServerImages<Asked>> {
+): Promise<ServerImages<Requested>> {
   const { client, paths, lines, replay } = await openRemote(
     run,
     {
@@ -92,7 +92,10 @@ async function openServers<Asked extends object, Client extends ServerClient<Ask
 }
 
 /** The stored images of a run, for scoring its episodes again. Contacts no server. */
-function storedImages<Asked extends object>(run: NamedRun, hash: (asked: Asked) => string): ServedImages<Asked> {
+function storedImages<Requested extends object>(
+  run: NamedRun,
+  hash: (asked: Requested) => string,
+): ServedImages<Requested> {
   const paths = pathsOf(run, null);
   const lines = new Exchanges(paths.pictures, imageForm, { isOwner: false, from: null });
   const store = new RunImages(paths, lines);
@@ -117,11 +120,11 @@ function storedImages<Asked extends object>(run: NamedRun, hash: (asked: Asked) 
  * Checks once whether servers can generate a run's images. Returns the problems of single servers, one sentence each.
  * Raises EndpointError when none of them can.
  */
-async function checkServers<Asked>({
+async function checkServers<Requested>({
   name,
   settings,
   open,
-}: CheckableServers<ServerClient<Asked>>): Promise<readonly string[]> {
+}: CheckableServers<ServerClient<Requested>>): Promise<readonly string[]> {
   const { concurrency, api_key_env } = settings;
   const client = open({ concurrency, apiKey: process.env[api_key_env] });
   const deadline = new Deadline(systemClock, LOOK_MS);

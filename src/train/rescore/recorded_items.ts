@@ -26,7 +26,7 @@ export interface ItemSources {
   readonly promptsPerIteration: number;
   /** Why there is no task. */
   readonly noTask: string;
-  /** Whether artifacts are still made identically. Different artifacts would not be what the run was scored for. */
+  /** Whether artifacts are still made identically. The recorded scores apply only to identical artifacts. */
   readonly redraws: boolean;
 }
 

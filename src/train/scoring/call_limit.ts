@@ -3,9 +3,8 @@ import { JudgeLimitError } from '../../core/errors.js';
 import type { JudgeCalls } from '../../rewards/score/types.js';
 
 /**
- * Counts the judge requests of one process, which has its share of the remaining ones. No question begins after that.
- * The limit may still be exceeded: by the retries of questions in progress, and by the held-out judge's questions of
- * its turn.
+ * Counts the judge requests of one process. Each process gets an equal share of the remaining requests, and starts no
+ * question beyond it. Retries of questions in progress may still exceed the limit, and so may the held-out judge.
  */
 export class CallLimit implements JudgeCalls {
   /** Requests of this process since `asked` was last updated. */
@@ -24,8 +23,8 @@ export class CallLimit implements JudgeCalls {
   ) {}
 
   /**
-   * Aborted once a question was rejected and none is in progress. Answers in progress are paid for, but any other wait
-   * would be in vain.
+   * Aborted once a question was rejected and none is in progress. Replies in progress are already paid for. Nothing else
+   * is worth waiting for.
    */
   get exhausted(): AbortSignal {
     return this.#exhausted.signal;

@@ -59,7 +59,7 @@ export class ExamWatch {
         found = hasRoom(answers.length)
           ? examDrift(answers, await this.#ask(answers, ++asked), marks.noise ?? 0)
           : null;
-        // A judge that is away cannot be compared.
+        // An unreachable judge cannot be compared.
         if (found === null) break;
       }
       if (found === null || this.#stop.signal.aborted || found.drifted === drifted) continue;

@@ -45,7 +45,7 @@ export interface Answers<P, A> {
 export interface Task<P extends Prompt, A> {
   /** The orders in which training uses its prompts. */
   readonly order: TrainingOrder;
-  /** The prompt at a global position of the ordinary order, or of the sample at a place. */
+  /** The prompt at a global position of the training order, or the prompt of a given sample. */
   prompt(position: number | SamplePlace): Promise<P>;
   readonly validation: readonly PromptSource<P>[];
   /** Maximum number of images of a prompt that a judge may see at once. Default: one for edits, and none for words. */

@@ -33,13 +33,13 @@ export function Actions({
   readonly name: string;
   readonly target: { readonly run: string } | { readonly experiment: string };
 }): JSX.Element | null {
-  const [asked, setAsked] = useState<WireAction | null>(null);
+  const [asked, setRequested] = useState<WireAction | null>(null);
   const [error, setError] = useState<string | null>(null);
   const [sent, setSent] = useState<string | null>(null);
   if (actions.length === 0) return null;
   const wordsOf = ({ action }: WireAction): ActionText => words[action] ?? { title: action, why: '' };
   const send = (action: WireAction): void => {
-    setAsked(null);
+    setRequested(null);
     setError(null);
     postJson('/api/act', { ...target, action: action.action }).then(
       () => setSent(wordsOf(action).title),
@@ -55,7 +55,7 @@ export function Actions({
             key={action.action}
             type="button"
             class={primary === true ? 'primary' : undefined}
-            onClick={() => setAsked(action)}
+            onClick={() => setRequested(action)}
           >
             {title}
           </button>
@@ -70,7 +70,7 @@ export function Actions({
         </p>
       )}
       {asked !== null && (
-        <Dialog title={`${wordsOf(asked).title} ${name}?`} onClose={() => setAsked(null)}>
+        <Dialog title={`${wordsOf(asked).title} ${name}?`} onClose={() => setRequested(null)}>
           <p>{wordsOf(asked).why}</p>
           <p class="quiet">Equivalent command:</p>
           <pre class="command">{visible(asked.command)}</pre>

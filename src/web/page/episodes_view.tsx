@@ -228,7 +228,7 @@ function Episode({
   /** Whether a judge scored episodes of this run. */
   readonly judged: boolean;
 }): JSX.Element {
-  const [asked, setAsked] = useState(false);
+  const [asked, setRequested] = useState(false);
   const { key, instruction, outcome, score, advantage, reason, finished } = episode;
   const images = (['source', 'edited', 'truth'] as const).flatMap((kind) => {
     const name = episode[kind];
@@ -258,7 +258,7 @@ function Episode({
       <ScoreParts parts={episode.parts} />
       <p class="row">
         {judged && (
-          <button type="button" aria-expanded={asked} onClick={() => setAsked(!asked)}>
+          <button type="button" aria-expanded={asked} onClick={() => setRequested(!asked)}>
             judge replies
           </button>
         )}

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { toPlanes } from '../../../src/core/images/planes.js';
 import { RandomStream } from '../../../src/core/random.js';
 import type { RgbImage } from '../../../src/core/images/png.js';
-import type { HeldDtype } from '../../../src/core/safetensors.js';
+import type { StorageDtype } from '../../../src/core/safetensors.js';
 import type { Provider } from '../../../src/compute/onnx/session.js';
 import { pixelCodec } from '../../../src/train/environments/image_codec.js';
 import { TrainedVisionTokenizer } from '../../../src/train/environments/trained_vision_tokens.js';
@@ -24,7 +24,7 @@ import { drawPicture, tinyClip } from '../../rewards/terms/clip/pictures.js';
 type Made = (provider: Provider, folder: string) => Promise<number[]>;
 
 /** The pictures of a pipeline's folder: its text encoders, its transformer and its autoencoder. */
-function drawing(dtype: HeldDtype): Made {
+function drawing(dtype: StorageDtype): Made {
   return async (provider) => {
     const model = join(import.meta.dirname, '../../train/policies/flow/fixtures/sd3');
     const sizes = { width: 12, height: 16, num_steps: 3, guidance_scale: 4.5 };

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import * as ort from 'onnxruntime-node';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { RandomStream } from '../../../src/core/random.js';
-import type { HeldDtype } from '../../../src/core/safetensors.js';
+import type { StorageDtype } from '../../../src/core/safetensors.js';
 import type { Provider } from '../../../src/compute/onnx/session.js';
 import { isAdapters } from '../../../src/compute/nets/lora.js';
 import { FlowPolicy } from '../../../src/train/policies/flow/policy.js';
@@ -21,7 +21,7 @@ const REASON =
   process.env['EDITRL_WEBGPU'] === '1' ? '' : ' (skipped: EDITRL_WEBGPU=1 says that this machine has a device)';
 const base = fileURLToPath(new URL('../nets/decoder/fixtures/llama3', import.meta.url));
 
-function policyOn(provider: Provider, held: HeldDtype, contextSize = 32): TokenPolicy {
+function policyOn(provider: Provider, held: StorageDtype, contextSize = 32): TokenPolicy {
   const { vocab_size: size } = JSON.parse(readFileSync(join(base, 'config.json'), 'utf8')) as {
     readonly vocab_size: number;
   };
@@ -81,7 +81,7 @@ const sessions = ort.InferenceSession as unknown as { readonly prototype: ort.In
 afterEach(() => vi.restoreAllMocks());
 
 describe.skipIf(REASON !== '')(`a policy on WebGPU${REASON}`, () => {
-  it.each<HeldDtype>(['float32', 'float16'])('copies frozen weights held in %s to the device once', async (held) => {
+  it.each<StorageDtype>(['float32', 'float16'])('copies frozen weights held in %s to the device once', async (held) => {
     const [cpu, gpu] = [policyOn('cpu', held), policyOn('webgpu', held)];
     const wanted = await work(cpu);
     const run = vi.spyOn(sessions.prototype, 'run');

@@ -14,7 +14,7 @@ export type Manner = 'scores' | 'silent';
 export interface TestJudge {
   /** What APP__REWARD_FUNCTION_API_BASE is for every command. */
   readonly url: string;
-  /** Asked at every question. */
+  /** Requested at every question. */
   manner: () => Manner;
   close(): Promise<void>;
 }

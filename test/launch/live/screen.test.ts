@@ -83,7 +83,7 @@ describe('the live screen', () => {
       '',
       'table  2 of 8 finished, 2 running, 3 queued, 1 failed  8m 20s elapsed, about 4m 00s left',
       '  reward-viescore__seed-1  30/60  reward 6.12  held-out 4.02 ± 0.24  1m 01s left  CPU, 1 thread',
-      String.raw`  reward-viescore__seed-2  30/60  ALARM edge_density  waits: the judge at http://j:1 \u001b[2J says 503  reward 6.12  2 s`,
+      String.raw`  reward-viescore__seed-2  30/60  ALARM edge_density  waits: the judge at http://j:1 \u001b[2J says 503  reward 6.12  2 s elapsed`,
       '  next: reward-ground__seed-1, reward-ground__seed-2, reward-ground__seed-3',
     ]);
   });

@@ -7,7 +7,7 @@ import type { SlurmRun } from '../../../src/launch/slurm/jobs.js';
 import { submitCells, type Submitted } from '../../../src/launch/slurm/submit.js';
 import { claimRun } from '../../../src/run/claim/claim.js';
 import { claimRequest } from '../../../src/run/claim/claim_request.js';
-import { externalRun, type Asked } from './support.js';
+import { externalRun, type Requested } from './support.js';
 
 let base: string;
 
@@ -40,7 +40,7 @@ afterEach(() => {
 });
 
 const runs = (): string => join(base, 'runs');
-const run = (name: string, asked: Asked = {}): SlurmRun => externalRun(name, { base: runs(), ...asked });
+const run = (name: string, asked: Requested = {}): SlurmRun => externalRun(name, { base: runs(), ...asked });
 const submit = (cells: readonly SlurmRun[], parents: readonly SlurmRun[] = []): Promise<Submitted> =>
   submitCells(cells, parents, { program: ['node', 'main.js'], name: 'test' });
 const queue = (): string[][] =>
@@ -65,7 +65,7 @@ describe('a run that is finished', () => {
   it('with other settings is refused with the difference, as a cell and as a parent, and nothing is submitted', async () => {
     finish(run('start'));
     finish(run('a'));
-    const changed = (name: string, asked: Asked = {}): SlurmRun => {
+    const changed = (name: string, asked: Requested = {}): SlurmRun => {
       const made = run(name, asked);
       const settings = { ...made.config.settings, seed: 7 };
       return { ...made, config: { ...made.config, settings, resultHash: 'other' } };

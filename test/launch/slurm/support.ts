@@ -4,7 +4,7 @@ import { resultHash } from '../../../src/config/hash.js';
 import { validate } from '../../../src/config/validate.js';
 import type { SlurmRun } from '../../../src/launch/slurm/jobs.js';
 
-export interface Asked {
+export interface Requested {
   readonly base?: string;
   readonly parents?: readonly string[];
   readonly slurm?: Readonly<Record<string, unknown>>;
@@ -13,7 +13,7 @@ export interface Asked {
 }
 
 /** A run of the task `external`; what it asks of Slurm may be said. */
-export function externalRun(run_name: string, asked: Asked = {}): SlurmRun {
+export function externalRun(run_name: string, asked: Requested = {}): SlurmRun {
   const { base = 'runs', parents = [], slurm = {}, launch = {}, num_iterations = 3 } = asked;
   const validated = validate({
     task: 'external',

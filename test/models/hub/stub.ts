@@ -27,7 +27,7 @@ export type Fault =
   /** Ranges are not heard of. */
   | { readonly whole: true };
 
-export interface Asked {
+export interface Requested {
   readonly host: 'hub' | 'cdn';
   readonly method: string;
   readonly path: string;
@@ -44,9 +44,9 @@ const READ_WITHIN_MS = 200;
 export const TOKEN = 'hf_right';
 
 export class StubHub {
-  readonly asked: Asked[] = [];
+  readonly asked: Requested[] = [];
   /** What goes wrong with a request; asked for each. */
-  fault: (asked: Asked) => Fault | null = () => null;
+  fault: (asked: Requested) => Fault | null = () => null;
   readonly #servers: Listening[] = [];
   endpoint = '';
   #cdn = '';
@@ -64,13 +64,13 @@ export class StubHub {
   }
 
   /** The paths that were asked for, with the ranges; those of the CDN by the names of their files. */
-  paths(host?: Asked['host']): string[] {
+  paths(host?: Requested['host']): string[] {
     return this.asked
       .filter((one) => host === undefined || one.host === host)
       .map(({ path, range }) => (range === null ? path : `${path} ${range}`));
   }
 
-  async #listen(host: Asked['host']): Promise<string> {
+  async #listen(host: Requested['host']): Promise<string> {
     const server = await listening((request, response) => {
       const { method = '', url = '', headers } = request;
       const asked = {
@@ -100,7 +100,7 @@ export class StubHub {
     return server.url;
   }
 
-  #hub(asked: Asked, url: URL, response: ServerResponse, fault: Fault | null): void {
+  #hub(asked: Requested, url: URL, response: ServerResponse, fault: Fault | null): void {
     const pathname = url.pathname.replace(/^\/api\/datasets\//, '/api/models/datasets/');
     const cached = /^\/api\/resolve-cache\/models\/((?:datasets\/)?[^/]+\/[^/]+)\/([^/]+)\/(.+)$/.exec(pathname);
     const api = /^\/api\/models\/((?:datasets\/)?[^/]+\/[^/]+)\/(revision|tree)(?:\/([^/]+))?$/.exec(pathname);
@@ -179,7 +179,7 @@ export class StubHub {
   }
 
   /** What a CDN does: an address with a signature is all that it needs, and all that it takes. */
-  #blob(asked: Asked, request: IncomingMessage, response: ServerResponse, fault: Fault | null): void {
+  #blob(asked: Requested, request: IncomingMessage, response: ServerResponse, fault: Fault | null): void {
     const url = new URL(request.url ?? '', this.#cdn);
     const [, repository, file] = /^\/((?:datasets\/)?[^/]+\/[^/]+)\/(.+)$/.exec(decodeURIComponent(url.pathname)) ?? [];
     const commits = Object.values(this.models[repository].commits);
@@ -196,7 +196,7 @@ export class StubHub {
   }
 }
 
-function send(response: ServerResponse, asked: Asked, all: Buffer, headers: object, fault: Fault | null): void {
+function send(response: ServerResponse, asked: Requested, all: Buffer, headers: object, fault: Fault | null): void {
   const ranged = fault !== null && 'whole' in fault ? null : /^bytes=(\d+)-(\d*)$/.exec(asked.range ?? '');
   const from = ranged === null ? 0 : Number(ranged[1]);
   const end = ranged === null || ranged[2] === '' ? all.length - 1 : Number(ranged[2]);

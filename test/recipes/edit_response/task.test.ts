@@ -14,7 +14,7 @@ import { checkSources, longestEdit } from '../../../src/recipes/edit_response/op
 import { ResponseTask } from '../../../src/recipes/edit_response/task.js';
 import type { OwnEditor } from '../../../src/config/schema/editor.js';
 import { openEditData, openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
-import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
+import { startingVisionModel } from '../../../src/recipes/shared/images/vision.js';
 import type { TextPrompt } from '../../../src/recipes/shared/words/task.js';
 import { imageEditData } from '../../../src/data/tiny/image_edits.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
@@ -37,7 +37,7 @@ async function open(
 ) {
   const settings = smallSettings({ ...base, ...changes });
   const pictured = await openVisionEditTask(settings, await openEditData(settings), () => '');
-  const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
+  const model = startingVisionModel(settings, pictured.words.format, pictured.seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const items: StatesRequest[] = [];
   const editor = new FlowEditor(
@@ -154,7 +154,7 @@ describe('the task of edit_response', () => {
   it('learns in the decoder and the connector alone: what sees and what draws stay as they are, to the bit', async () => {
     const { pictured } = await open();
     const settings = smallSettings(base);
-    const model = startingSeeingModel(settings, pictured.words.format, pictured.seeing, () => '');
+    const model = startingVisionModel(settings, pictured.words.format, pictured.seeing, () => '');
     const policy = new TokenPolicy({
       model,
       optimizer: settings.optimizer,

@@ -11,7 +11,7 @@ import { StatesOfReader } from '../../../src/recipes/image_editor/instructions.j
 import type { ImageEditorSettings } from '../../../src/recipes/image_editor/settings.js';
 import { EditorTask } from '../../../src/recipes/image_editor/task.js';
 import { openEditData, openVisionEditTask } from '../../../src/recipes/shared/images/edits.js';
-import { startingSeeingModel } from '../../../src/recipes/shared/images/vision.js';
+import { startingVisionModel } from '../../../src/recipes/shared/images/vision.js';
 import { imageEditData } from '../../../src/data/tiny/image_edits.js';
 import type { RecordedEpisode } from '../../../src/run/episodes.js';
 import { plain } from '../../data/image_files.js';
@@ -47,7 +47,7 @@ function settingsOf(changes: Readonly<Record<string, unknown>> = {}): ImageEdito
 async function open(changes: Readonly<Record<string, unknown>> = {}, rows = base.data): Promise<EditorTask> {
   const asking = smallSettings({ data: rows });
   const edits = await openVisionEditTask(asking, await openEditData(asking), () => '');
-  const model = startingSeeingModel(asking, edits.words.format, edits.seeing, () => '');
+  const model = startingVisionModel(asking, edits.words.format, edits.seeing, () => '');
   const reader = new Reader(model, { session: { threads: 1 } });
   const sourceInput = sourceInputOf(drawing, pixelCodec, 'here');
   const { data } = edits.words;

@@ -223,7 +223,7 @@ describe('rational_rewards_edit', () => {
           {
             role: 'user',
             content: [
-              { type: 'text', text: 'Asked: paint the ball red\n1. Source ' },
+              { type: 'text', text: 'Requested: paint the ball red\n1. Source ' },
               { type: 'image_url', image: 200 },
               { type: 'text', text: '\n2. Edit ' },
               { type: 'image_url', image: 5 },
@@ -289,7 +289,7 @@ describe('pvc_judge', () => {
         {
           role: 'user',
           content: [
-            { type: 'text', text: 'Asked: paint the ball red\nSource:' },
+            { type: 'text', text: 'Requested: paint the ball red\nSource:' },
             { type: 'image_url', image: 200 },
             { type: 'text', text: '\nA:' },
             { type: 'image_url', image: 25 },

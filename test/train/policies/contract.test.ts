@@ -9,7 +9,7 @@ import { asked, how, smallFlow } from './flow/small_flow.js';
 import { tokenPolicy } from './small_lesson.js';
 import { openPrompt, smallModel, smallSpace, textPrompt } from './small_policy.js';
 
-type Asked = TokenRequest<Emu3Prompt>;
+type Requested = TokenRequest<Emu3Prompt>;
 
 const space = smallSpace();
 const session = { threads: 1 };
@@ -29,7 +29,7 @@ const tokens = {
   tolerance: 1e-4,
 };
 
-policyContract<Asked, TokenAnswer, TokenSampling>('tokens, in this process', { ...tokens, open: openTokens });
+policyContract<Requested, TokenAnswer, TokenSampling>('tokens, in this process', { ...tokens, open: openTokens });
 
 policyContract('images, in this process', {
   open: () =>

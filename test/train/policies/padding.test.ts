@@ -13,7 +13,7 @@ import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
 import { DecodingBatch, smallerBatch } from '../../../src/train/policies/tokens/decoding_batch.js';
 import { FreeText } from '../../../src/models/tokenizer/format.js';
 import type { TokenTrainGroup } from '../../../src/train/policies/tokens/learner.js';
-import { initSeeingPolicy } from '../../../src/train/policies/tokens/load.js';
+import { initVisionPolicy } from '../../../src/train/policies/tokens/load.js';
 import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
 import { Sampler } from '../../../src/train/policies/tokens/rollout.js';
 import type { TokenSampling } from '../../../src/train/policies/tokens/sampling.js';
@@ -36,7 +36,7 @@ const processor = plainProcessor(eyes, { min_pixels: 64, max_pixels: 1024 });
 const format = new FreeText({ size: 16, files: {} }, new Set([END]));
 
 /** All of it trains, so that images get a gradient, too. */
-const seeing = initSeeingPolicy(init, format, 3, {
+const seeing = initVisionPolicy(init, format, 3, {
   init: eyes,
   parts: { mm_vision: true, mm_mlp: true, mm_llm: true },
   tokens,

@@ -24,7 +24,7 @@ const ids = (answers: readonly (readonly TokenAnswer[])[]): number[][][] =>
 
 const samplers: Sampler<Emu3Prompt>[] = [];
 
-interface Asked {
+interface Requested {
   readonly of?: readonly Emu3Prompt[];
   readonly among?: readonly Emu3Prompt[];
   readonly how?: TokenSampling;
@@ -44,7 +44,7 @@ function sampler(changes: Partial<SamplerOptions> = {}): Sampler<Emu3Prompt> {
   return made;
 }
 
-function sample(asked: Asked = {}, by = sampler()): Promise<TokenAnswer[][]> {
+function sample(asked: Requested = {}, by = sampler()): Promise<TokenAnswer[][]> {
   const { of = prompts, among = of, how = options, answersPerPrompt = 4, random = streamOf } = asked;
   const [chunk, all] = [of, among].map((some) => some.map((tokens) => ({ tokens })));
   return by.sample(

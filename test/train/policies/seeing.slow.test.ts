@@ -12,7 +12,7 @@ import { partOf, type TrainedParts } from '../../../src/compute/nets/vision/conf
 import type { TokenAnswer, TokenRequest } from '../../../src/train/policies/tokens/batch.js';
 import type { TokenPrompt } from '../../../src/models/tokenizer/format.js';
 import { FreeText } from '../../../src/models/tokenizer/format.js';
-import { initSeeingPolicy, loadPolicy } from '../../../src/train/policies/tokens/load.js';
+import { initVisionPolicy, loadPolicy } from '../../../src/train/policies/tokens/load.js';
 import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
 import { TokenPolicy } from '../../../src/train/policies/tokens/policy.js';
 import type { TokenTrainGroup } from '../../../src/train/policies/tokens/learner.js';
@@ -66,7 +66,7 @@ type Family = 'qwen2_5_vl' | 'qwen3_vl';
 function made(family: Family, trains = everything): PolicyModel {
   const { settings } = processor;
   if (family === 'qwen2_5_vl') {
-    return initSeeingPolicy(init, format, 3, { init: eyes, parts: trains, tokens, processor: settings });
+    return initVisionPolicy(init, format, 3, { init: eyes, parts: trains, tokens, processor: settings });
   }
   const { config } = readArchitecture(JSON.parse(newer), 'config.json', 'words and images');
   const weights = initDecoder(config, { embedding_std: 0.5, initializer_range: null }, 3);

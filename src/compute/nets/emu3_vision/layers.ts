@@ -11,7 +11,7 @@ import { type Emu3VisionConfig, namings, NORM_GROUPS } from './config.js';
 /** A norm of images. Its parameters have this name. */
 export type Norm = (x: Value, name: string) => Value;
 
-/** By groups of channels. */
+/** Group normalization. */
 export const plainNorm: Norm = (x, name) => groupNorm(x, name, NORM_GROUPS);
 
 /**
@@ -113,7 +113,7 @@ export function timeConvolve(
 /** Epsilon of the norms over frames. */
 const EPS = 1e-5;
 
-/** By the mean and the variance of each channel that were counted in training. */
+/** Batch normalization with the running mean and variance of each channel from training. */
 function countedNorm(x: Value, name: string): Value {
   const channels = x.shape[1];
   const each = (part: string): Value => reshape(x.graph.parameter(`${name}.${part}`, [channels]), [1, channels, 1, 1]);

@@ -95,7 +95,7 @@ export interface BlockContext extends Layers {
   readonly compared: Compared;
   /** Whether queries and keys are normalized. */
   readonly normsHeads: boolean;
-  /** The source of the text's modulations, and of joint ones of text and image. */
+  /** The source of the modulations of the text stream and of single blocks. */
   readonly conditioning: StreamConditioning;
   /** The source of the image's modulations. */
   readonly imageConditioning: StreamConditioning;

@@ -61,7 +61,7 @@ const EPS = 1e-6;
 export interface StreamConditioning {
   /** [B, W], a row for each sample. With `clean`: [B + 1, W]. */
   readonly rows: Value;
-  /** In every sample, the first of the stream's tokens with the last row. Null: all tokens have their sample's row. */
+  /** Index of the first token in each sample that uses the last row instead of its sample's. Null if there is none. */
   readonly clean: number | null;
 }
 

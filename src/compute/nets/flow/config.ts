@@ -476,7 +476,7 @@ export function hasOwnSettings(json: Readonly<Record<string, unknown>>): boolean
   return [json['ip_adapter'], json['prediction']].some((value) => (value ?? null) !== null);
 }
 
-/** With in_channels as files have it. */
+/** With `in_channels` as in the files. */
 function storedSizes(
   config: FlowTransformerConfig,
 ): FlowTransformerConfig & { readonly caption_projection_dim?: number } {

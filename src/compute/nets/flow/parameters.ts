@@ -70,7 +70,7 @@ export const ownAttention: AttentionNames = {
 
 /** The layers of a single block, whose `out` also reads the output of its feed-forward layer. */
 export interface SingleNames extends Pick<AttentionNames, 'queryNorm' | 'keyNorm' | 'out'> {
-  /** As of a joint block. */
+  /** The layer that makes the shift, scale and gate, as in a joint block. */
   readonly modulation: string;
   /** The layers that read the normalized tokens: one each, or one for all of them in this order. */
   readonly into: { readonly query: string; readonly key: string; readonly value: string; readonly up: string } | string;

@@ -85,7 +85,7 @@ async function labelled<P extends ImagePrompt>(
   };
 }
 
-/** Latents in recorded form, and as they read back: the latter are judged, so that they can be judged again. */
+/** Latents in recorded form, and as they are when read from the record. The judge sees the second form, so that rescoring sees the same. */
 export function asRecorded(latents: Float32Array): {
   readonly latents: Float32Array;
   readonly record: { readonly latents: string };

@@ -1,5 +1,5 @@
 /** Opens the frozen models around a flow transformer. */
-import type { HeldDtype } from '../../../core/safetensors.js';
+import type { StorageDtype } from '../../../core/safetensors.js';
 import { PipelineTextEncoder } from '../../../train/environments/pipeline_text.js';
 import { QwenTextEncoder } from '../../../train/environments/qwen_text.js';
 import type { PromptEncoder } from '../../../train/environments/word_encoder.js';
@@ -32,7 +32,7 @@ export function openTextEncoder(
 export function textEncoderIn(
   folder: string,
   options: ModelFileOptions = {},
-  held: HeldDtype = 'float32',
+  held: StorageDtype = 'float32',
 ): PromptEncoder {
   return isPipeline(folder)
     ? new PipelineTextEncoder(readPipeline(folder), options, held)

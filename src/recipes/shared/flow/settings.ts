@@ -1,6 +1,6 @@
 /** Shared settings of recipes with a flow transformer: its shape, the models around it, and its memory if it only generates. */
 import type { z } from 'zod';
-import type { HeldDtype } from '../../../core/safetensors.js';
+import type { StorageDtype } from '../../../core/safetensors.js';
 import type { flowInitFields } from '../../../config/schema/image_model.js';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';
@@ -81,7 +81,7 @@ type Environment =
       readonly type: 'model';
       readonly model: ModelReference;
       readonly parts: Partial<Record<'vae' | 'text_encoder', ModelReference | null>>;
-      readonly engine: { readonly dtype: HeldDtype };
+      readonly engine: { readonly dtype: StorageDtype };
       /** Absent if images have the size of their sources. */
       readonly width?: number;
       readonly height?: number;

@@ -41,7 +41,7 @@ import {
   type TextPrompt,
   type WordsSettings,
 } from '../words/task.js';
-import type { SeeingSettings } from '../../../config/schema/token_policy.js';
+import type { VisionPolicySettings } from '../../../config/schema/token_policy.js';
 
 /** A dataset of edits and their questions. */
 export interface VisionEditSource extends QuestionSource {
@@ -64,7 +64,7 @@ export interface VisionEditSettings extends WordsSettings {
     readonly tiny: TinyImageEditSettings | null;
   };
   readonly policy: WordsSettings['policy'] &
-    Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & { readonly tokenizer: ModelReference | null };
+    Pick<VisionPolicySettings, 'model' | 'init' | 'pixels'> & { readonly tokenizer: ModelReference | null };
   readonly prompt: WordsSettings['prompt'] & { readonly system: string | null; readonly chat: boolean };
 }
 

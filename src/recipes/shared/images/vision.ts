@@ -8,7 +8,7 @@ import { describeModel } from '../../../models/adapters/decoder.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import type { TokenFormat } from '../../../models/tokenizer/format.js';
 import {
-  initSeeingPolicy,
+  initVisionPolicy,
   loadPolicy,
   processorFolder,
   type NewVisionSettings,
@@ -17,7 +17,7 @@ import type { PolicyModel } from '../../../models/adapters/policy_model.js';
 import { type ImageMarks, qwenMarks } from '../../../models/images/vision_input.js';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainerSettings } from '../../../config/schema/trainer.js';
-import type { SeeingSettings } from '../../../config/schema/token_policy.js';
+import type { VisionPolicySettings } from '../../../config/schema/token_policy.js';
 
 /** Converts images into model inputs and into the tokens that represent them. */
 export interface VisionInputs {
@@ -29,7 +29,7 @@ export interface VisionInputs {
 }
 
 /** Settings that determine how a policy reads images. */
-type VisionSettings = Pick<SeeingSettings, 'model' | 'init' | 'pixels'> & {
+type VisionSettings = Pick<VisionPolicySettings, 'model' | 'init' | 'pixels'> & {
   readonly trainer?: TrainerSettings;
   readonly tokenizer?: ModelReference | null;
 };
@@ -71,9 +71,9 @@ export function openVisionInputs(
   };
 }
 
-/** The starting model of a vision-language policy. Raises the errors of `loadPolicy` and `initSeeingPolicy`. */
-export function startingSeeingModel<P extends TokenPrompt>(
-  { policy, seed }: { readonly policy: Omit<SeeingSettings, 'trainer'>; readonly seed: number },
+/** The starting model of a vision-language policy. Raises the errors of `loadPolicy` and `initVisionPolicy`. */
+export function startingVisionModel<P extends TokenPrompt>(
+  { policy, seed }: { readonly policy: Omit<VisionPolicySettings, 'trainer'>; readonly seed: number },
   format: TokenFormat<P>,
   { processor, tokens }: VisionInputs,
   resolveRun: RunResolver,
@@ -85,5 +85,5 @@ export function startingSeeingModel<P extends TokenPrompt>(
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   const { vision, ...decoder } = init;
-  return initSeeingPolicy(decoder, format, seed, { init: vision, parts, tokens, processor: processor.settings });
+  return initVisionPolicy(decoder, format, seed, { init: vision, parts, tokens, processor: processor.settings });
 }

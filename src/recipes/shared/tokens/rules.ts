@@ -13,7 +13,7 @@ import {
 import type { LaunchSettings } from '../../../config/schema/launch.js';
 import type { RemoteSampling } from '../../../train/policies/vllm/remote_sampling.js';
 import type { SamplingEngine } from '../../../config/schema/sampler.js';
-import type { SeeingSettings, TextPolicySettings } from '../../../config/schema/token_policy.js';
+import type { VisionPolicySettings, TextPolicySettings } from '../../../config/schema/token_policy.js';
 import type { TrainerSettings, ServeTrainerSettings, TinkerSettings } from '../../../config/schema/trainer.js';
 import type { RolloutSettings } from '../../../config/schema/training.js';
 import { getPath, isObject } from '../../../core/schema/walk.js';
@@ -120,8 +120,8 @@ export function remoteSampling({
   readonly policy: {
     readonly model: ModelReference | null;
     readonly lora: { readonly rank: number } | null;
-    readonly pixels?: SeeingSettings['pixels'];
-    readonly train?: SeeingSettings['train'];
+    readonly pixels?: VisionPolicySettings['pixels'];
+    readonly train?: VisionPolicySettings['train'];
     readonly emu3_use_logit_processor?: boolean;
     readonly model_context_size: number;
   };
@@ -143,7 +143,7 @@ export const SERVED_RANKS = [1, 8, 16, 32, 64, 128, 256, 320, 512] as const;
 /** The settings that rules about a token policy and its sampler read. */
 export interface SampledSettings {
   readonly rollout: Pick<RolloutSettings, 'engine' | 'ahead' | 'refill' | 'importance_cap'>;
-  readonly policy: Pick<SeeingSettings, 'model' | 'init' | 'lora' | 'pixels' | 'train' | 'engine'> & {
+  readonly policy: Pick<VisionPolicySettings, 'model' | 'init' | 'lora' | 'pixels' | 'train' | 'engine'> & {
     readonly trainer: TrainerSettings;
   };
   readonly launch: Pick<LaunchSettings, 'devices'>;
@@ -199,7 +199,7 @@ function servedRank({ rollout, policy }: PartialSettings<SampledSettings>): read
 }
 
 /** The parts other than the decoder that train. */
-function visionParts(train: PartialSettings<SeeingSettings['train']> | undefined): readonly string[] {
+function visionParts(train: PartialSettings<VisionPolicySettings['train']> | undefined): readonly string[] {
   return (['mm_vision', 'mm_mlp'] as const).filter((part) => train?.[part] === true);
 }
 

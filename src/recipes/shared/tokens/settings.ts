@@ -2,7 +2,7 @@
 import type { FlowGrpoSettings, GrpoSettings, WordsSftSettings } from '../../../config/schema/algorithm.js';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';
-import type { DecoderSettings, SeeingSettings } from '../../../config/schema/token_policy.js';
+import type { DecoderSettings, VisionPolicySettings } from '../../../config/schema/token_policy.js';
 import type { TrainerSettings } from '../../../config/schema/trainer.js';
 import { chunkOf, type RolloutSettings } from '../../../config/schema/training.js';
 import {
@@ -97,8 +97,8 @@ function frozenFormOf(settings: TokenRecipeSettings): FrozenForm {
   return policy.lora !== null && packedWeights(settings) === 'all' ? 'packed' : 'once';
 }
 
-export type SeeingRecipeSettings = TokenRecipeSettings & {
-  readonly policy: Omit<SeeingSettings, 'trainer'> & { readonly trainer: TrainerSettings };
+export type VisionRecipeSettings = TokenRecipeSettings & {
+  readonly policy: Omit<VisionPolicySettings, 'trainer'> & { readonly trainer: TrainerSettings };
 };
 
 /** A policy that is a decoder with a vision encoder. */
@@ -138,11 +138,11 @@ export const seeingPart = {
     },
     shape: seeingShape,
   },
-} as const satisfies Part<SeeingRecipeSettings>;
+} as const satisfies Part<VisionRecipeSettings>;
 
 /** Numbers of trained parameters, or of those of their adapters, and of frozen parameters. */
 function seeingSizes(
-  settings: Pick<SeeingRecipeSettings, 'policy'>,
+  settings: Pick<VisionRecipeSettings, 'policy'>,
   shapeOf: ShapeOf,
 ): {
   readonly shape: DecoderShape;
@@ -166,7 +166,7 @@ function seeingSizes(
 }
 
 /** Number of prompts that a run may use, and of prompts that it processes together. */
-function promptsOf({ algorithm, rollout, num_iterations, validation, data }: SeeingRecipeSettings): {
+function promptsOf({ algorithm, rollout, num_iterations, validation, data }: VisionRecipeSettings): {
   readonly prompts: number;
   readonly together: number;
 } {
@@ -180,12 +180,12 @@ function promptsOf({ algorithm, rollout, num_iterations, validation, data }: See
 }
 
 /** Values kept per image token: the outputs of all frozen parts. */
-function madePerToken(shape: DecoderShape, vision: VisionShape, train: SeeingSettings['train']): number {
+function madePerToken(shape: DecoderShape, vision: VisionShape, train: VisionPolicySettings['train']): number {
   if (train.mm_vision) return 0;
   return mergersOf(vision).length * (train.mm_mlp ? vision.spatial_merge_size ** 2 * vision.width : shape.hidden_size);
 }
 
-function seeingShape(settings: Pick<SeeingRecipeSettings, 'policy'>, shapeOf: ShapeOf): DecoderShape | null {
+function seeingShape(settings: Pick<VisionRecipeSettings, 'policy'>, shapeOf: ShapeOf): DecoderShape | null {
   const { init } = settings.policy;
   if (init === null) return decoderShape(settings, shapeOf);
   const { hidden_size: width, intermediate_size: inner, ...vision } = init.vision;

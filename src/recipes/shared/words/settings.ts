@@ -7,7 +7,7 @@ import type { PromptSettings, TextPolicySettings } from '../../../config/schema/
 import { startMissing, type Part } from '../../recipe.js';
 import { problem, type PartialSettings, type Problem } from '../../../config/schema/rules.js';
 import { servedTrainerRules } from '../tokens/rules.js';
-import { decoderPart, seeingPart, type SeeingRecipeSettings, type TokenRecipeSettings } from '../tokens/settings.js';
+import { decoderPart, seeingPart, type VisionRecipeSettings, type TokenRecipeSettings } from '../tokens/settings.js';
 
 /** Prompts without a chat template cannot have a system message, examples or template variables. */
 export function turnsNeedChat({ prompt }: PartialSettings<{ prompt: PromptSettings }>): readonly Problem[] {
@@ -47,7 +47,7 @@ export const textPart: Part<TextRecipeSettings> = {
 };
 
 /** A vision-language policy that answers in words. */
-export const seeingWordsPart: Part<InWords<SeeingRecipeSettings>> = {
+export const seeingWordsPart: Part<InWords<VisionRecipeSettings>> = {
   ...seeingPart,
   missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),
 };

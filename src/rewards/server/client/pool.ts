@@ -22,10 +22,9 @@ import {
 } from '../../../core/remote/remote.js';
 import type { CanaryResult } from '../../judge/client.js';
 import { excerpt } from '../../judge/parse.js';
-import { weightedNames } from '../../score/choice.js';
 import { isJudgeAbsent } from '../../score/iteration.js';
 import type { JudgeItem, Judgement, JudgementStore, Outcome, ScoreOptions, UnscoredReason } from '../../score/types.js';
-import { weightedSum } from '../../score/weighted.js';
+import { weightedNames, weightedSum } from '../../score/weighted.js';
 import type { Term, TermRecords } from '../../terms/term.js';
 import { LINES } from '../request.js';
 import { fromWire, healthSchema, replyItemSchema, REWARD_HEADER } from '../wire.js';

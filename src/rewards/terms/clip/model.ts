@@ -34,8 +34,9 @@ export function textReader(folder: string): TextReader {
   firstFile([join(folder, CONFIG_FILE)], CONFIG_FILE, folder);
   const config = describeEmbedder(folder);
   const { max_position_embeddings: positions, vocab_size: rows } = config.text;
-  if (config.family === 'siglip')
+  if (config.family === 'siglip') {
     return requireRows(PaddedTokenizer.read(folder, positions, { advice: COPY_TOKENIZER }), rows, folder);
+  }
   const tokenizer = ClipTokenizer.read(folder, positions);
   const { eos_token_id: end } = config.text;
   if (end !== LEGACY_END && end !== tokenizer.marks.end) {

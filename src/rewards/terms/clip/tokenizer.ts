@@ -133,7 +133,7 @@ export class ClipTokenizer implements TextReader {
     return new ClipTokenizer(readJson(words, vocabularyFile), merges, context, words);
   }
 
-  /** A `tokenizer.json`, of which the vocabulary and the merges count. Raises ConfigError, naming `where`, for another kind. */
+  /** Parses a `tokenizer.json`. Only its vocabulary and merges are used. Raises ConfigError, naming `where`, for another kind. */
   static parse(json: string, context: number, where: string): ClipTokenizer {
     const { vocab, merges } = parseJson(json, tokenizerFile, where).model;
     return new ClipTokenizer(vocab, merges, context, where);
@@ -218,7 +218,7 @@ export class PaddedTokenizer implements TextReader {
     );
   }
 
-  /** The ids of a text with the tokens that the tokenizer puts around it, cut before those, and padded. */
+  /** The ids of a text between the tokenizer's special tokens. A long text is truncated, a short one is padded. */
   async encode(text: string): Promise<TextTokens> {
     const { all, over } = await this.#read(text);
     const kept = over === 0 ? all.ids : [...all.before, ...all.content.slice(0, -over), ...all.behind];

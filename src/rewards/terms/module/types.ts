@@ -3,7 +3,7 @@ import { basename, extname } from 'node:path';
 import type { RgbImage } from '../../../core/images/image.js';
 import type { JudgeItem, UnscoredReason } from '../../score/types.js';
 
-/** The name of such a term among the others, in metrics and weights: that of its file, without the extension. */
+/** The name of a module's term in metrics and weights: its file name without the extension. */
 export function moduleName(file: string): string {
   return basename(file, extname(file));
 }

@@ -20,7 +20,7 @@ export interface TesseractOptions {
   readonly start?: (languages: readonly LanguageData[]) => Promise<ReadingThread>;
 }
 
-/** Reads one image at a time, and may die. */
+/** A thread that reads one image at a time. It may crash. */
 export type ReadingThread = Pick<TesseractThread, 'dead' | 'read' | 'end'>;
 
 /** A place in the pool. Its thread is null after a failure, until the next image comes. */

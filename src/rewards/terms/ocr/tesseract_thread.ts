@@ -59,7 +59,7 @@ export class TesseractThread {
   private constructor() {
     const script = createRequire(import.meta.url).resolve('tesseract.js/src/worker-script/node/index.js');
     this.#worker = new Worker(script, { stdout: true, stderr: true });
-    // Tesseract reports guesses and odd images there, thousands of them. Important messages come as replies.
+    // Tesseract logs thousands of warnings there. Important messages come as replies.
     this.#worker.stdout.resume();
     this.#worker.stderr.resume();
     this.#worker.on('message', (reply: Reply) => this.#settle(reply));

@@ -26,7 +26,7 @@ export interface FlowCondition {
   readonly imageFeatures: Float32Array | null;
   /** [rows * columns, C'] appended to the channels of every latent token: an inpainting context. C' may be 0. */
   readonly context: Float32Array;
-  /** For a vision-language model the unpainted part as further tokens. Absent for any other. */
+  /** The part of the image outside the mask as further tokens, for models that read it this way. Absent for others. */
   readonly kept?: KeptImage;
   /** Reference images after `kept`, in order. Absent: none. */
   readonly further?: readonly FurtherImage[];

@@ -1,7 +1,7 @@
 /** Edits of flow models as conditions: the source image and the instruction. A frozen model that edits by hidden states. */
 import type { Planes } from '../../../core/images/planes.js';
 import type { RandomStream } from '../../../core/random.js';
-import type { HeldDtype } from '../../../core/safetensors.js';
+import type { StorageDtype } from '../../../core/safetensors.js';
 import { frozenOptions } from '../../../compute/onnx/frozen_graph.js';
 import type { SessionOptions } from '../../../compute/onnx/session.js';
 import type { ImageCodec } from '../../environments/image_codec.js';
@@ -33,7 +33,7 @@ export interface EditorOptions {
   readonly batch: number;
   readonly session: SessionOptions;
   /** The number format of its matrices in memory. Default: float32. */
-  readonly held?: HeldDtype;
+  readonly held?: StorageDtype;
 }
 
 /** A request for an edit. */

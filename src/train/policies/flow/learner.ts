@@ -317,7 +317,7 @@ function actionStatistics(result: Readonly<Record<string, unknown>>, b: number):
 type RankOf = (row: number) => number;
 
 /**
- * Moves values of `count` rows, numbered alike on all ranks, between ranks: the rank `from(row)` computes `of(row)`, and the rank `to(row)` receives
+ * Moves values of `count` rows, which have the same numbers on all ranks. The rank `from(row)` computes `of(row)`, and the rank `to(row)` receives
  * it. Rows that stay on their rank are left out. All ranks must agree on `from` and `to`.
  */
 async function carried<T>(

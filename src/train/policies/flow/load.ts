@@ -5,8 +5,8 @@ import {
   inFloat32,
   narrowMatrices,
   readSafetensorsIndex,
-  type HeldDtype,
-  type HeldOf,
+  type StorageDtype,
+  type StorageDtypeOf,
 } from '../../../core/safetensors.js';
 import { CheckpointError, InternalError, must } from '../../../core/errors.js';
 import type { Shape } from '../../../compute/graph/ir.js';
@@ -99,7 +99,7 @@ function withDropout(config: FlowTransformerConfig, folder: string): FlowTransfo
  * Matrices for which `heldOf` returns float16 are `HalfTensor`s. Raises the CheckpointErrors of `openFlowTransformer`, and if an adapter's
  * base is missing or not the one it was trained on.
  */
-export function openFlowModel(folder: string, heldOf: HeldOf = inFloat32): LoadedFlowTransformer {
+export function openFlowModel(folder: string, heldOf: StorageDtypeOf = inFloat32): LoadedFlowTransformer {
   if (!holdsAdapter(folder)) return openFlowTransformer(folder, heldOf);
   const base = baseOf(folder);
   rejectOtherBase(folder, recordedBase(folder), digestOfWeights(base));
@@ -152,7 +152,7 @@ function checkAdapters(folder: string): void {
  * Loads a model's folder for training. If `held` is float16, frozen matrices are `HalfTensor`s. Raises the errors of `openFlowModel` and
  * `requireTrained`, and ConfigError for LoRA that matches no layer.
  */
-export function loadFlow(folder: string, training: FlowTraining, held: HeldDtype = 'float32'): FlowModel {
+export function loadFlow(folder: string, training: FlowTraining, held: StorageDtype = 'float32'): FlowModel {
   const { trains, lora, imagePrompt, seed } = training;
   const opened = openFlowModel(folder, (name) => (isTrained[trains](name) ? 'float32' : held));
   requireTrained(opened.config, training, folder);

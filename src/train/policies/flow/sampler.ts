@@ -21,7 +21,7 @@ export interface FlowSampling extends NoisySteps {
   readonly guidance: number | null;
   /** Whether all answers to a prompt begin with the same noise. */
   readonly sameLatent: boolean;
-  /** For a loss on the forward process: the actions are not steps of the solver, but noised images. Absent: they are. */
+  /** For a loss on the forward process: actions are noised images. Absent: actions are the solver's steps. */
   readonly noised?: NoisedImages;
 }
 
@@ -69,7 +69,7 @@ export class FlowSampler {
   }
 
   /**
-   * Answers by prompt. All answers to one prompt have their noisy steps at the same places, which the first answer's stream draws. Raises RunError
+   * Answers by prompt. All answers to a prompt share the positions of their noisy steps, drawn from the first answer's random stream. Raises RunError
    * when an image has numbers that are not finite, because they would look like a black image.
    */
   async sample(

@@ -214,7 +214,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
         await this.#request((service, within) => service.remove(path, within));
       } catch (error) {
         if (!(error instanceof EndpointError)) throw error;
-        // A server that was away may delete it next time.
+        // An unreachable server may delete it next time. A server that rejects the request is not asked again.
         this.#removes = error instanceof TinkerError && error.kind === 'failed';
         this.options.note(`the server did not delete its data of a removed checkpoint: ${error.message}`);
       }

@@ -98,7 +98,7 @@ class Probe {
     const tokens = [...new Set([...answers.flatMap(({ answer }) => [...answer.slice(0, 1)]), ...spread(format, 12)])];
     const tried = tokens.map((id) => ({ prompt, answer: Int32Array.of(id) }));
     const at = (await this.#logProbs(tried)).map((found) => found[prompt.length - 1]);
-    // The most probable token with room to rise.
+    // The most probable token whose log-probability can still rise by ENOUGH.
     const order = at.map((_, i) => i).sort((i, j) => at[j] - at[i]);
     const best = order.find((i) => at[i] <= -ENOUGH) ?? order[order.length - 1];
     const alone = tried[best];

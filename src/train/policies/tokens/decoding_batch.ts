@@ -3,7 +3,7 @@
  * answers. Finished answers may leave the batch, and the remaining ones then move together.
  */
 import { InternalError } from '../../../core/errors.js';
-import type { Fed, SessionOptions } from '../../../compute/onnx/session.js';
+import type { TensorBinding, SessionOptions } from '../../../compute/onnx/session.js';
 import { TensorCell } from '../../../compute/onnx/tensors.js';
 import { headsOf } from '../../../compute/nets/decoder/heads.js';
 import type { DecoderConfig } from '../../../compute/nets/decoder/config.js';
@@ -80,9 +80,9 @@ export interface AnswerCaches {
   /** Number of allocated columns. */
   readonly length: number;
   /** A step's inputs by name. */
-  readonly feeds: Readonly<Record<string, Fed>>;
+  readonly feeds: Readonly<Record<string, TensorBinding>>;
   /** Buffers for a step's outputs by name. */
-  readonly outputs: Readonly<Record<string, Fed>>;
+  readonly outputs: Readonly<Record<string, TensorBinding>>;
   /** Makes room for `length` columns and keeps the filled ones. */
   grow(length: number): void | Promise<void>;
   /** Runs a step and stores its keys and values in this column. */
@@ -101,12 +101,12 @@ export class DecodingBatch {
   prompts: readonly number[];
   /** The answers of each place, one place after another. Null for an empty row. */
   rows: readonly (Row | null)[];
-  readonly promptCaches: Record<string, Fed>;
+  readonly promptCaches: Record<string, TensorBinding>;
 
   constructor(
     private readonly config: DecoderConfig,
     private readonly promptColumns: number,
-    promptCaches: Readonly<Record<string, Fed>>,
+    promptCaches: Readonly<Record<string, TensorBinding>>,
     public size: BatchSize,
     /** Number of prompts. They have the first places, in order. */
     prompts: number,
@@ -338,7 +338,7 @@ export function writtenCaches(
 
 /** Caches in cells on a device: keys [rows, depth, columns], values [rows, columns, depth]. They begin with zeros. */
 export class CellCaches implements AnswerCaches {
-  readonly feeds: Record<string, Fed> = {};
+  readonly feeds: Record<string, TensorBinding> = {};
   readonly outputs: Record<string, TensorCell> = {};
   readonly batch: number;
   #length = 0;

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError } from '../../../core/errors.js';
 import { readTextFile } from '../../../core/text.js';
-import type { HeldDtype } from '../../../core/safetensors.js';
+import type { StorageDtype } from '../../../core/safetensors.js';
 import {
   NESTED_PROCESSOR_FILE,
   PROCESSOR_FILE,
@@ -40,7 +40,7 @@ export function loadPolicy<P extends TokenPrompt>(
   format: TokenFormat<P>,
   fresh: FreshAdapter | null = null,
   parts: TrainedParts | null = null,
-  storedAs: HeldDtype = 'float32',
+  storedAs: StorageDtype = 'float32',
 ): PolicyModel<P> {
   const part = parts === null ? 'words' : 'words and images';
   requireTokens(format, describeModel(folder, part).vocab_size, folder);
@@ -118,7 +118,7 @@ export interface NewVisionSettings {
 /**
  * A vision-language policy with random weights, in the form of Qwen2.5-VL. Raises GraphError when sizes do not match.
  */
-export function initSeeingPolicy<P extends TokenPrompt>(
+export function initVisionPolicy<P extends TokenPrompt>(
   init: DecoderInit,
   format: TokenFormat<P>,
   seed: number,

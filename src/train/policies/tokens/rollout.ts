@@ -4,7 +4,7 @@
  */
 import type { RandomStream } from '../../../core/random.js';
 import {
-  type Fed,
+  type TensorBinding,
   type RunWeights,
   isOnCpu,
   poolFor,
@@ -170,7 +170,7 @@ export class Sampler<P extends TokenPrompt> {
     shape: PromptShape,
     feeds: Readonly<Record<string, TensorData>>,
     weights: RunWeights,
-  ): Promise<Record<string, Fed>> {
+  ): Promise<Record<string, TensorBinding>> {
     const { prompts, promptColumns: columns } = shape;
     const build = (graph: Graph): Record<string, Value> => {
       const promptIds = graph.input('prompt_ids', [prompts, columns], 'int64');

@@ -8,7 +8,7 @@ import { withImages } from '../../../../src/models/images/vision_input.js';
 import { plainProcessor } from '../../../../src/models/images/processor.js';
 import type { TokenPrompt } from '../../../../src/models/tokenizer/format.js';
 import { unrestricted, type TokenFormat } from '../../../../src/models/tokenizer/format.js';
-import { initSeeingPolicy } from '../../../../src/train/policies/tokens/load.js';
+import { initVisionPolicy } from '../../../../src/train/policies/tokens/load.js';
 import { evenClip } from '../../../support/even_clip.js';
 
 const WORDS = 26;
@@ -54,7 +54,7 @@ export function writeSeeingBase(folder: string): string {
     ...{ depth: 2, hidden_size: 64, intermediate_size: 64, num_heads: 2, ...seeingSizes },
     ...{ window_size: null, tokens_per_second: 2, fullatt_block_indexes: [], in_channels: 3 },
   };
-  const model = initSeeingPolicy(decoder as never, seeingFormat, 1, {
+  const model = initVisionPolicy(decoder as never, seeingFormat, 1, {
     init: vision,
     parts: everything,
     tokens,
