@@ -204,6 +204,21 @@ function withoutNoise(help: string): string {
 const usageExitCode = 2;
 const COMPLETION = 'completion';
 
+/** Verbs of other programs, and the verbs here that do the same. */
+const MEANT: ReadonlyMap<string, string> = new Map([
+  ['train', 'run'],
+  ['start', 'run'],
+  ['list', 'ls'],
+  ['runs', 'ls'],
+  ['delete', 'rm'],
+  ['remove', 'rm'],
+  ['kill', 'stop'],
+  ['show', 'report'],
+  ['validate', 'check'],
+  ['eval', 'evaluate'],
+  ['diff', 'compare'],
+]);
+
 /** Raises UsageError with the nearest verb for an unknown verb or action. */
 function requireGroup(first: string, second: string | undefined, group: readonly string[]): void {
   if (group.length > 0 && second === undefined) return;
@@ -212,7 +227,8 @@ function requireGroup(first: string, second: string | undefined, group: readonly
       ? [`unknown verb '${first}'`, [...firstWords(), COMPLETION]]
       : [`unknown action '${first} ${second}'`, actionsIn(group)];
   const word = group.length === 0 ? first : String(second);
-  const close = nearest(word, allowed);
+  const known = nearest(word, group.length === 0 ? [...allowed, ...MEANT.keys()] : allowed);
+  const close = known === null ? null : (MEANT.get(known) ?? known);
   const verb = close !== null && group.length > 0 ? `${first} ${close}` : (close ?? nearest(word, firstWords()));
   throw new UsageError(`${found}; allowed: ${allowed.join(', ')}`, {
     next:
@@ -296,11 +312,22 @@ function baseParser(argv: readonly string[], usage: string): Argv {
       // yargs reads each letter of a word with one dash as a separate flag.
       const dashed = unknown === undefined ? undefined : argv.find((word) => /^-[A-Za-z][\w-]/.test(word));
       const close = nearestFlag(/^-([\w-]+)/.exec(dashed ?? '')?.[1] ?? unknown, parser);
-      throw new UsageError(dashed === undefined ? text : `${dashed}: long flags start with two dashes`, {
-        next: close === null ? next : `Did you mean --${close}?`,
-      });
+      throw new UsageError(
+        dashed === undefined ? unknownText(text, argv) : `${dashed}: long flags start with two dashes`,
+        { next: close === null ? next : `Did you mean --${close}?` },
+      );
     });
   return parser;
+}
+
+/** The message for unknown arguments, which yargs names without their dashes. Other texts stay as they are. */
+function unknownText(text: string, argv: readonly string[]): string {
+  const names = /^Unknown arguments?: (.*)/.exec(text)?.[1];
+  if (names === undefined) return text;
+  const isFlag = (name: string): boolean =>
+    argv.some((word) => word.replace(/^--?(?:no-)?/, '').split('=')[0] === name && word.startsWith('-'));
+  const shown = names.split(', ').map((name) => (isFlag(name) ? `flag --${name}` : `argument '${name}'`));
+  return `unknown ${shown.join(' and ')}`;
 }
 
 /** The known flag nearest to an unknown one. The types of yargs lack `getOptions`. */

@@ -65,7 +65,11 @@ export function parseJson(text: string, where: string, Kind: ErrorKind = DataErr
   try {
     value = JSON.parse(/\d{16}/.test(text) ? withExactIntegers(text) : text);
   } catch (cause) {
-    throw new Kind(`is not JSON (${(cause as Error).message})`, { where, cause });
+    throw new Kind(`is not JSON (${(cause as Error).message})`, {
+      where,
+      next: 'Check quotes, commas and brackets there.',
+      cause,
+    });
   }
   const half = /\\u[dD][89a-fA-F]/.test(text) ? loneSurrogate(value) : null;
   if (half === null) return value;

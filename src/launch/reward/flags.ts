@@ -3,6 +3,7 @@ import { configError, problemsOf } from '../../config/problems.js';
 import { reward as rewardSchema, type RewardSettings } from '../../rewards/schema/reward.js';
 import { rewardRules } from '../../recipes/shared/rules/reward.js';
 import { UsageError } from '../../core/errors.js';
+import { nearest } from '../../core/nearest.js';
 import { termKinds, termNames, type TermName } from '../../rewards/terms/table.js';
 
 /** A reward as described by flags. */
@@ -70,7 +71,11 @@ function weighedTerms({ terms, ocrWeight, vlmWeight }: TermFlags): Record<string
 function termOf(name: string): TermName {
   const found = termNames.find((known) => known === name);
   if (found !== undefined) return found;
-  throw new UsageError(`unknown term '${name}'; allowed: ${termNames.join(', ')}`, { where: '--terms' });
+  const close = nearest(name, termNames);
+  throw new UsageError(`unknown term '${name}'; allowed: ${termNames.join(', ')}`, {
+    where: '--terms',
+    ...(close === null ? {} : { next: `Did you mean ${close}?` }),
+  });
 }
 
 type RoleWeights = Pick<TermFlags, 'ocrWeight' | 'vlmWeight'>;
