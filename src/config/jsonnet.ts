@@ -322,7 +322,7 @@ function importedTexts(sources: Evaluation['sources']): string[] {
   return targets.flatMap((file) => sources.get(file) ?? []);
 }
 
-/** Shorter lines of a file may be in messages by chance. */
+/** Minimum length of a line to search for. A message may contain a shorter one by chance. */
 const MIN_LINE = 6;
 
 /** Removes lines of files that a config imports as text from a message. They may be secret, and messages are logged. */

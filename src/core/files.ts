@@ -30,7 +30,7 @@ export function makeFolder(path: string): void {
 }
 
 /**
- * Writes beside the target, syncs and renames. Raises RunError if the disk refuses. Files that are rewritten soon may skip the sync: then
+ * Writes beside the target, syncs and renames. Raises RunError on a disk error. Files that are rewritten soon may skip the sync: then
  * only a failing machine could lose them, not a dying process.
  */
 export function writeFileAtomic(path: string, content: Uint8Array | string, { sync = true } = {}): void {
@@ -84,7 +84,7 @@ export function syncDirectory(path: string): void {
   }
 }
 
-/** Renames a file or folder to the first free name of `PATH.WORD-1`, `PATH.WORD-2`, ..., and returns it. Raises RunError if the disk refuses. */
+/** Renames a file or folder to the first free name of `PATH.WORD-1`, `PATH.WORD-2`, ..., and returns it. Raises RunError on a disk error. */
 export function renameAside(path: string, word: string): string {
   let number = 1;
   while (existsSync(`${path}.${word}-${number}`)) number++;

@@ -307,7 +307,7 @@ export interface LogDisk {
 
 const realDisk: LogDisk = { write: (file, bytes, offset, length) => writeSync(file, bytes, offset, length) };
 
-/** A file of lines, open for appending. All methods raise RunError if the disk refuses. */
+/** A file of lines, open for appending. All methods raise RunError on a disk error. */
 export class LogWriter {
   /** Bytes that were removed when it was opened. */
   readonly repairedBytes: number;

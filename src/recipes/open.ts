@@ -68,7 +68,7 @@ type ServedSettings = Parameters<typeof checkServer>[0] & {
 
 /**
  * The probe of a run's training server. Null if this machine trains. Raises ProbeError, EndpointError if the server
- * stays away or rejects the request, and the errors of opening the tokenizer.
+ * stays unreachable or rejects the request, and the errors of opening the tokenizer.
  */
 export async function probeFor(
   settings: RunSettings,

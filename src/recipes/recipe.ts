@@ -106,7 +106,7 @@ export interface OpenRecipe<S extends TrainedSettings = TrainedSettings> {
    */
   promptRoom?(settings: S, resolveRun: RunResolver): Promise<readonly PromptRoom[]>;
   /**
-   * The token format of answers that a training server samples. Absent for answers in words. Raises EditrlError when
+   * The token format of answers that a training server samples. Absent for text answers. Raises EditrlError when
    * the tokenizer is gone.
    */
   servedFormat?(settings: S, resolveRun: RunResolver): TokenFormat<TokenPrompt>;

@@ -110,7 +110,7 @@ export async function runLoop(
       recorder.iterationDone(reached, unrecorded);
     }
     if (error instanceof WaitInterrupted) return await interrupt(reached);
-    // If a server stays away, this process ends, but nothing learned so far is lost.
+    // If a server stays unreachable, this process ends, but nothing learned so far is lost.
     if (error instanceof EndpointError && training.hasPartialStep !== true) {
       await recorder.save(reached).catch((second: unknown) => {
         // The training server is unreachable, and so is the state to save. The last checkpoint remains.

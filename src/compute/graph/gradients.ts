@@ -121,7 +121,7 @@ export const gradientRules: { readonly [K in OpType]: GradientRule<K> | 'none' }
   ReduceMean: ({ inputs: [x], attributes: { axes }, d }) => [
     g.expand(g.mul(d, g.scalarLike(d, 1 / sizeOf(axes.map((axis) => x.shape[axis])))), x.shape),
   ],
-  // the gradient is shared equally between the elements that attain the maximum
+  // The gradient is shared equally between the elements that attain the maximum.
   ReduceMax: ({ inputs: [x], output, attributes: { axes }, d }) => {
     const attains = g.cast(g.equal(x, output), 'float32');
     return [g.mul(attains, g.div(d, g.reduceSum(attains, axes)))];

@@ -41,7 +41,7 @@ interface TinyDatasetKind<T, O> extends Pick<Part, 'name'> {
   readonly entryOf: (options: O) => unknown;
   /** Raises ConfigError or DataError for options that have no dataset. Absent: every option has one. */
   readonly check?: (options: O) => void;
-  /** Writes its files below a folder. Raises RunError when the disk refuses. */
+  /** Writes its files below a folder. Raises RunError on a disk error. */
   readonly write: (folder: string, options: O) => Promise<void>;
 }
 

@@ -202,7 +202,7 @@ export function drawImageScene(seed: number, index: number, geometry: Geometry):
 
 /** Shares of all scenes, in the order of their hash ranges. */
 export const SPLIT_SHARES = {
-  /** Labelled edits. */
+  /** Labeled edits. */
   train: 0.15,
   /** Edits without an answer. */
   prompts: 0.4,

@@ -106,7 +106,7 @@ class Outcome {
     if (message.kind === 'failed') this.#errors.set(rank, message.error);
   }
 
-  /** Returns the result, or raises the most informative error. Killed workers have reported neither. */
+  /** Returns the result, or raises the most informative error. A killed worker has reported neither a result nor an error. */
   settle(): RunKind {
     if (this.failure === null && this.#errors.size === 0) return this.#result ?? 'interrupted';
     const reported = this.#mostInformativeError();

@@ -43,7 +43,7 @@ export class Ownership {
     this.#timer = setInterval(() => this.#checkStopRequest(), STOP_INTERVAL_MS).unref();
   }
 
-  /** Acquires a folder's lock. Raises InUseError when another process holds it, RunError when the disk refuses. */
+  /** Acquires a folder's lock. Raises InUseError when another process holds it, RunError on a disk error. */
   static take(paths: RunPaths): Ownership {
     return new Ownership(paths, acquireLock(paths));
   }
@@ -106,7 +106,7 @@ function workersFile(paths: RunPaths): string {
   return join(paths.dir, 'workers.json');
 }
 
-/** Records the processes of an attempt. Only the run's owner may call it. Raises RunError when the disk refuses. */
+/** Records the processes of an attempt. Only the run's owner may call it. Raises RunError on a disk error. */
 export function recordWorkers(paths: RunPaths, { mark, workers }: Started): void {
   const content: WorkersFile = {
     ...homeOf(realLockWorld()),

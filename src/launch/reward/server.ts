@@ -35,7 +35,7 @@ export interface OpenedReward extends ServedReward {
 
 /**
  * Creates the terms of a reward section and waits for their judges. Raises ConfigError for terms that this machine
- * cannot create, EndpointError for a judge that stays away for `max_wait_s`.
+ * cannot create, EndpointError for a judge that stays unreachable for `max_wait_s`.
  */
 export async function openServedReward(settings: RewardSettings, options: ServedRewardOptions): Promise<OpenedReward> {
   const judges = new Judges();

@@ -75,7 +75,7 @@ async function untilReady(
   token: string,
   { user, over, startTimeoutS }: { user: ServerUser; over: AbortSignal; startTimeoutS: number },
 ): Promise<void> {
-  // The limit for the start ends first, and reports it.
+  // The time limit of the start is shorter, and its error explains more.
   const deadline = new Deadline(systemClock, 1000 * (startTimeoutS + MARGIN_S), over);
   const client = new VllmClient({
     url,

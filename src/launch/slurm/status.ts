@@ -53,7 +53,7 @@ export async function readStatuses(
 
 function corrected(run: RunPaths, job: SlurmJob | undefined): RunStatus {
   const status = readStatus(run);
-  // A process that holds the run has priority, because an ended job cannot describe an attempt outside of it.
+  // A process that holds the run has priority, because a job that ended knows nothing of an attempt outside Slurm.
   if (job === undefined || status.state === 'unreadable') return status;
   if (!isUnderWay(job) && liveLock(run) !== null) return status;
   const { state, reason } = reconcileState(readState(run), job);

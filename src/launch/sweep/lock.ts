@@ -33,7 +33,7 @@ export function liveSweeps(folders: readonly string[]): LiveSweep[] {
 
 /**
  * Acquires the lock of an experiment, or takes over a dead scheduler's. Raises RunError, with the holder, when another
- * scheduler is alive, or when the disk refuses.
+ * scheduler is alive, or on a disk error.
  */
 export function ownExperiment(baseExpDir: string, experiment: string): Ownership {
   const paths = lockPaths(baseExpDir, experiment);

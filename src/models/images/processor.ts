@@ -180,7 +180,7 @@ const MOST_STEP_WORDS = 2 + '<100000.0 seconds>'.length;
 
 /** A number with one decimal as Python writes it, which rounds halves to even digits. */
 function tenths(value: number): string {
-  // Quarters are the only halves of a tenth that binary numbers can represent.
+  // Only .25 and .75 are exact ties in binary, so only they need a rule for ties.
   return (value % 1 === 0.25 ? value - 0.05 : value).toFixed(1);
 }
 

@@ -1,4 +1,4 @@
-/** The task of `prompt_enhance`: prompts and answers in words, and an image of every answer. */
+/** The task of `prompt_enhance`: prompts and text answers, and an image of every answer. */
 import { DataError } from '../../core/errors.js';
 import type { RgbImage } from '../../core/images/image.js';
 import { RandomStream } from '../../core/random.js';

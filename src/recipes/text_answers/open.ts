@@ -1,4 +1,4 @@
-/** Opens `text_answers`: a language model that answers in words. */
+/** Opens `text_answers`: a language model that answers in text. */
 import type { TrainingContext } from '../../train/context.js';
 import type { OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';

@@ -1,4 +1,4 @@
-/** Opens `video_actions`: a vision-language model that answers questions about videos in words. */
+/** Opens `video_actions`: a vision-language model that answers questions about videos in text. */
 import type { TrainingContext } from '../../train/context.js';
 import type { OpenRecipe } from '../recipe.js';
 import type { Training } from '../../train/loop.js';

@@ -1,4 +1,4 @@
-/** The task of `video_actions`: conversations about videos, their frames and images, and answers in words. */
+/** The task of `video_actions`: conversations about videos, their frames and images, and text answers. */
 import pLimit from 'p-limit';
 import {
   openQuestions,

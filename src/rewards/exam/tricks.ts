@@ -124,7 +124,7 @@ interface Trick {
    * worthless answer. `not_move`: it must not react to the trick at all. This shows best on an answer that is neither good nor bad.
    */
   readonly must: 'not_pay' | 'not_move';
-  /** The part that it changes: the image, the answer in words, or the words of the request. */
+  /** The part that it changes: the image, the text answer, or the words of the request. */
   readonly change:
     | { readonly image: (image: RgbImage) => RgbImage | Promise<RgbImage> }
     | { readonly words: (text: string) => string }

@@ -24,7 +24,7 @@ export type ChatRequest = ChatCompletionCreateParamsNonStreaming & Partial<VllmF
 
 /** The differences of a request from the first one for its query. */
 export interface Variation {
-  /** Varies seed and temperature: the number of unusable replies before, without those that only lacked room. */
+  /** Number of earlier unusable replies, except those that were too long. It varies seed and temperature. */
   readonly sample: number;
   /** Multiplies the token limit: the reply was cut off before its scores. */
   readonly room: number;

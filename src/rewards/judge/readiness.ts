@@ -30,7 +30,7 @@ export interface WaitOptions {
   readonly maxWaitS: number;
   readonly clock?: Clock;
   readonly signal?: AbortSignal;
-  /** The highest number of images of a prompt, which some terms show at once. Default: one for edits, and none for answers in words. */
+  /** The highest number of images of a prompt, which some terms show at once. Default: one for edits, and none for text answers. */
   readonly sources?: number;
   /** Called with the reason after every check that found a judge not ready. */
   readonly onWaiting?: (found: string, waitedS: number) => void;

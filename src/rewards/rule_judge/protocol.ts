@@ -22,7 +22,7 @@ type ChatRequest = z.infer<typeof requestSchema>;
 export interface Question {
   readonly kind: QuestionKind;
   readonly instruction: string;
-  /** The answer in words to grade, with the labeled one (empty if there is none). Null in questions about images. */
+  /** The text answer to grade, with the labeled one (empty if there is none). Null in questions about images. */
   readonly graded: { readonly answer: string; readonly reference: string } | null;
   readonly images: readonly string[];
   readonly choices: number;
@@ -94,7 +94,7 @@ function quotedLine(text: string, name: string): string | null {
   }
 }
 
-/** A question about an answer in words. Empty texts if the request contains none. */
+/** A question about a text answer. Empty texts if the request contains none. */
 function wordsQuestion(text: string): Pick<Question, 'instruction' | 'graded'> {
   const [instruction, answer] = [quotedLine(text, 'Question'), quotedLine(text, 'Answer')];
   if (instruction === null || answer === null) return { instruction: '', graded: null };

@@ -35,9 +35,9 @@ export interface SignScore {
   readonly reasoning: string;
 }
 
-/** Ink outside the word, as a share of the word's ink, at which the penalty begins and at which nothing is left. */
+/** Ink outside the word, as a share of the word's ink, at which the penalty begins and at which the score is 0. */
 const EXTRA_RANGE = [0.15, 0.75] as const;
-/** Differences of the strip from the source's (root mean square, in levels of 0 to 255) at which the penalty begins and at which nothing is left. */
+/** Differences of the strip from the source's (root mean square, in levels of 0 to 255) at which the penalty begins and at which the score is 0. */
 const STRIP_RANGE = [12, 60] as const;
 
 /** The word that a request quotes, in the letters of signs. Raises Refusal for a word that no sign of this size can show. */
@@ -373,7 +373,7 @@ export interface SignFlaws {
   readonly filled: number;
 }
 
-/** The values at which a flaw begins to count and at which nothing is left. */
+/** The values at which a flaw begins to count and at which the score is 0. */
 const RANGES = {
   offColor: [0.02, 0.8],
   murk: [0.5, 0.85],

@@ -1,4 +1,4 @@
-/** An exam on answers in words, whose quality follows from how they were made: questions about some of the things in a list. */
+/** An exam on text answers, whose quality follows from how they were made: questions about some of the things in a list. */
 import { RandomStream } from '../../core/random.js';
 import { OTHER_WORDS, type ExamAnswer, type ExamCase, type ExamSet } from '../exam/cases.js';
 

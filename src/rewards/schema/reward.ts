@@ -45,7 +45,7 @@ const asking = {
 
 export const reward = section('What scores an edit.', z.strictObject({ ...rewardFields, ...asking }).prefault({}));
 
-/** For answers in words: any reward may score them, and an answer that reaches the length limit is scored, too. */
+/** For text answers: any reward may score them, and an answer that reaches the length limit is scored, too. */
 export const wordsReward = section(
   'What scores an answer in words.',
   z

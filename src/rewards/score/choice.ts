@@ -115,7 +115,7 @@ export function longestReply(choice: Choice & Pick<RewardSettings, 'max_reply_to
 
 /**
  * The highest number of images that the terms show the run's judge at once, for prompts of at most `sources` images: by default one for
- * edits, and none for answers in words. 0 if no term shows the judge an image.
+ * edits, and none for text answers. 0 if no term shows the judge an image.
  */
 export function shownToJudge(choice: Choice, sources?: number): number {
   const asking = termsThatAsk(choice).map((name): TermKind => termKinds[name]);

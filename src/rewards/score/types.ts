@@ -9,7 +9,7 @@ export interface JudgeItem {
    * `validation/`. Keys of other answers to one prompt differ after their last slash.
    */
   readonly key: string;
-  /** The request: the instruction of an edit, the user's own prompt for a generated image, or the question for an answer in words. */
+  /** The request: the instruction of an edit, the user's own prompt for a generated image, or the question for a text answer. */
   readonly instruction: string;
   /** The image that was edited. Null if the artifact was made from words alone. */
   readonly source: RgbImage | null;
@@ -28,7 +28,7 @@ export interface JudgeItem {
   readonly mask?: RgbImage;
   /** The answer's own words, if a reward reads them. */
   readonly answer?: string;
-  /** The labeled answer in words, if the dataset has one. */
+  /** The labeled text answer, if the dataset has one. */
   readonly expected?: string;
   /** The dataset's row with all its columns, if the data of the recipe has rows: for modules of the user's own. */
   readonly row?: Readonly<Record<string, unknown>>;

@@ -1,5 +1,5 @@
 /**
- * A judge's grade for an answer in words, from 0 to 10. The judge sees the question with the images that the policy saw, the answer, and the
+ * A judge's grade for a text answer, from 0 to 10. The judge sees the question with the images that the policy saw, the answer, and the
  * labeled answer if there is one.
  */
 import { z } from 'zod';

@@ -1,5 +1,5 @@
 /**
- * Form and correctness of an answer in words, `<think>…</think> <answer>(1) … (2) …</answer>`, compared with a labeled answer of the same
+ * Form and correctness of a text answer, `<think>…</think> <answer>(1) … (2) …</answer>`, compared with a labeled answer of the same
  * form, as in GRPO on videos of actions (https://github.com/ChristianLin0420/Qwen2.5-VL-Video). Pure functions of texts.
  */
 import { z } from 'zod';

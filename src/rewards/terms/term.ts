@@ -105,7 +105,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
     readonly truth: boolean;
     /** Whether it compares with the source image. */
     readonly source: boolean;
-    /** Whether it compares with the labeled answer in words. */
+    /** Whether it compares with the labeled text answer. */
     readonly words?: boolean;
   };
   /** The name of such a term among the others, if it depends on its fields. Default: `name`. */
@@ -132,7 +132,7 @@ export interface TermKind<Name extends string = string, Fields extends z.ZodRawS
   readsQuoted?(settings: z.output<z.ZodObject<Fields>>): boolean;
   /** The fault of a combination of valid fields, or null. Checked when the config is loaded. */
   conflict?(settings: z.output<z.ZodObject<Fields>>): { readonly field: string; readonly message: string } | null;
-  /** The fault of a labeled answer in words that it compares with, as the end of a sentence, or null. */
+  /** The fault of a labeled text answer that it compares with, as the end of a sentence, or null. */
   wrongLabel?(label: string, settings: z.output<z.ZodObject<Fields>>): string | null;
   /** Raises ConfigError for settings that cannot work on this machine: a missing file, key or language. */
   create(settings: z.output<z.ZodObject<Fields>>, services: TermServices): Promise<Term>;

@@ -1,4 +1,4 @@
-/** Held-out answers in words for the report: some prompts with the policy's answers before and after training. */
+/** Held-out text answers for the report: some prompts with the policy's answers before and after training. */
 import { z } from 'zod';
 import { listEpisodeFiles, parseHeldOutKey } from '../episodes.js';
 import { readLines } from '../journal.js';

@@ -18,7 +18,7 @@ export interface ContactSheetRow {
   readonly truth: RgbImage | null;
   /** The score as text, such as `7.4`. */
   readonly score: string;
-  /** The answer in words. Null for answers that are only images. */
+  /** The text answer. Null for answers that are only images. */
   readonly words: Pick<WordSheetRow, 'thought' | 'answer' | 'expected'> | null;
 }
 

@@ -27,7 +27,7 @@ export interface SystemOptions {
   readonly queryGpus?: () => Promise<string | null>;
 }
 
-/** Samples the machine until `ending` is aborted. Raises RunError when the disk refuses. */
+/** Samples the machine until `ending` is aborted. Raises RunError on a disk error. */
 export async function sampleSystem(options: SystemOptions, ending: AbortSignal): Promise<void> {
   const { paths, pids, clock = systemClock, everyMs = EVERY_MS, queryGpus = nvidiaSmi } = options;
   let before = cpus();

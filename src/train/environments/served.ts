@@ -128,7 +128,7 @@ export class ServerImages<Requested extends object> implements ServedImages<Requ
   }
 
   /**
-   * Generates images, equal requests once. Raises EndpointError when a server stays away or fails too often,
+   * Generates images, equal requests once. Raises EndpointError when a server stays unreachable or fails too often,
    * WaitInterrupted when the run is asked to stop meanwhile.
    */
   async generate(requests: readonly NamedRequest<Requested>[]): Promise<MadeImage[]> {

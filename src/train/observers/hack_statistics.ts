@@ -149,7 +149,7 @@ function isJudged(part: string): boolean {
 /** Length of word sequences that count as repeated or copied. Shorter ones recur in honest answers. */
 const ROW = 3;
 
-/** Statistics of one answer in words. */
+/** Statistics of one text answer. */
 export interface WordStatistics {
   /** Share of its three-word sequences that occur earlier in it, in [0, 1). */
   readonly repeated: number;

@@ -39,7 +39,7 @@ type Services = Pick<TrainingContext, 'group' | 'handle' | 'log' | 'stop' | 'che
 /**
  * Waits for the server, detects the mode of its log-probabilities, and removes the weights of an earlier attempt. Every
  * rank calls it.
- * Raises EndpointError when the server stays away or its context is too short, WaitInterrupted when the run is asked to
+ * Raises EndpointError when the server stays unreachable or its context is too short, WaitInterrupted when the run is asked to
  * stop meanwhile.
  */
 export async function openRemoteSampler<P extends TokenPrompt>(

@@ -40,7 +40,7 @@ const SDK_VERSION = '0.25.0';
 
 /**
  * Waits for the server and probes it. The first request, or restoring a checkpoint, opens the model.
- * Raises ConfigError without an address, EndpointError if the server stays away, ProbeError if it fails the probe, and
+ * Raises ConfigError without an address, EndpointError if the server stays unreachable, ProbeError if it fails the probe, and
  * WaitInterrupted if the run is asked to stop meanwhile.
  */
 export async function openServedPolicy<P extends TokenPrompt>(

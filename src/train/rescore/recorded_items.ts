@@ -158,7 +158,7 @@ export async function redrawsIdentically(
 }
 
 /**
- * The item of an episode with kept images. Null if images were not kept, and for answers in words.
+ * The item of an episode with kept images. Null if images were not kept, and for text answers.
  * An image generated from text has no source. The record does not contain why an image could not be made, so it is
  * requested again.
  */
@@ -170,7 +170,7 @@ async function itemFromMedia(
   const { key, instruction, finished, answer, text, source, edited } = episode;
   if (source === undefined || edited === undefined) return null;
   if (!hasBeside(episode, labels)) return null;
-  // An answer in words to an image is read as words: the image was the prompt's, and rewards get none.
+  // A text answer to an image is read as words: the image was the prompt's, and rewards get none.
   if (edited === null && (source === null || text !== undefined)) return null;
   if (![source, edited].every((name) => name === null || existsSync(paths.media(name)))) return null;
   const read = (name: string): Promise<RgbImage> =>

@@ -68,7 +68,7 @@ export interface RescoreRequest {
 /**
  * Scores every recorded episode of training and held-out evaluation, and writes `rescored/<name>.jsonl` and `.json`.
  * Stores judges' answers beside them, so that an interrupted call continues where it stopped. Raises EndpointError if a
- * needed judge is away, ConfigError for a reward that cannot be created on this machine, and first of all RunError if
+ * needed judge is unreachable, ConfigError for a reward that cannot be created on this machine, and first of all RunError if
  * the run's folder is not writable.
  */
 export async function rescore(request: RescoreRequest): Promise<RescoreSummary> {

@@ -53,7 +53,7 @@ export interface ScorerServices {
 
 /**
  * Creates the reward's terms and connects to their judges, on every rank. A reward without judges waits for none.
- * `sources` is that of `Task`. Raises EndpointError if a judge stays away, ConfigError if this machine
+ * `sources` is that of `Task`. Raises EndpointError if a judge stays unreachable, ConfigError if this machine
  * cannot create a term, and WaitInterrupted if the run is asked to stop meanwhile.
  */
 export async function openScorer(
@@ -158,7 +158,7 @@ function scorerOf(
 ): Scorer {
   const { reward } = settings;
   const { group, handle, log, stop } = services;
-  // Nothing waits for a judge that must not be asked any more.
+  // Once the limit is reached, waiting for the judge is pointless.
   const signal = calls === null ? stop : AbortSignal.any([stop, calls.exhausted]);
   const local: Scorer = {
     begin: (items) => scoreChunk(scored, items),

@@ -27,7 +27,7 @@ export interface SampledSet {
 }
 
 /**
- * Answers in words: the label if there is one, the prompt itself, and an empty answer. `edited` is the image of each.
+ * Text answers: the label if there is one, the prompt itself, and an empty answer. `edited` is the image of each.
  */
 export function wordAnswers(
   { instruction, expected }: Pick<JudgeItem, 'instruction' | 'expected'>,

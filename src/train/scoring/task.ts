@@ -31,7 +31,7 @@ export interface Rendered {
   readonly record: Readonly<Record<string, unknown>>;
   /** Its caption on a contact sheet. */
   readonly caption: string;
-  /** The policy's thoughts before its answer in words, if there are any. */
+  /** The policy's thoughts before its text answer, if there are any. */
   readonly thought?: string;
 }
 

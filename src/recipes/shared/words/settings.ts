@@ -1,4 +1,4 @@
-/** Rules of recipes whose policy answers in words. */
+/** Rules of recipes whose policy answers in text. */
 import type { z } from 'zod';
 import type { ModelReference } from '../../../config/schema/model.js';
 import type { TrainedSettings } from '../../../config/schema/run.js';
@@ -39,14 +39,14 @@ type InWords<S extends TokenRecipeSettings> = S & {
 
 type TextRecipeSettings = InWords<TokenRecipeSettings> & { readonly policy: TextPolicySettings };
 
-/** A policy that answers in words. A training server that trains it has the model. */
+/** A policy that answers in text. A training server that trains it has the model. */
 export const textPart: Part<TextRecipeSettings> = {
   ...decoderPart,
   rules: [...decoderPart.rules, ...servedTrainerRules],
   missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),
 };
 
-/** A vision-language policy that answers in words. */
+/** A vision-language policy that answers in text. */
 export const seeingWordsPart: Part<InWords<VisionRecipeSettings>> = {
   ...seeingPart,
   missing: (settings) => (settings.policy.trainer.type === 'onnx' ? startMissing(settings) : []),

@@ -1,4 +1,4 @@
-/** Opens the training of a policy that answers in words. */
+/** Opens the training of a policy that answers in text. */
 import { DataError } from '../../../core/errors.js';
 import type { TokenAnswer } from '../../../train/policies/tokens/batch.js';
 import type { LanguagePolicy } from '../../../train/policies/tokens/language_policy.js';

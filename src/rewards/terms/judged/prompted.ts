@@ -39,7 +39,7 @@ export function promptField(what: string, placeholders: Placeholders<ImageName>,
   );
 }
 
-/** Reads the file of a preset's field. Raises as `readTemplate`. */
+/** Reads the file of a preset's field. Raises the errors of `readTemplate`. */
 export function promptOf<Name extends ImageName>(
   file: string,
   placeholders: Placeholders<Name>,

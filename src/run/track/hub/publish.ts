@@ -34,7 +34,7 @@ export function checkpointBranch(iteration: number): string {
 }
 
 /**
- * Raises CheckpointError for a checkpoint that cannot be exported in this format, RunError when the disk refuses, and
+ * Raises CheckpointError for a checkpoint that cannot be exported in this format, RunError on a disk error, and
  * the errors of `HubWriter.publish`.
  */
 export async function publishCheckpoint(

@@ -141,7 +141,7 @@ export function wandbIdOfEnvironment(env: NodeJS.ProcessEnv): string | null {
   });
 }
 
-/** Stores the id for this and every later attempt. Raises RunError when the disk refuses. */
+/** Stores the id for this and every later attempt. Raises RunError on a disk error. */
 export function recordWandbId(paths: RunPaths, id: string): void {
   mkdirSync(paths.trackDir, { recursive: true });
   writeFileAtomic(paths.wandbId, `${id}\n`);

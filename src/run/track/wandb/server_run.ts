@@ -264,7 +264,7 @@ export function readWandbCursor(paths: RunPaths): WandbCursor | null {
   });
 }
 
-/** Raises RunError when the disk refuses, or when the run directory was removed, because it must not be recreated. */
+/** Raises RunError on a disk error, or when the run directory was removed, because it must not be recreated. */
 export function writeWandbCursor(paths: RunPaths, value: WandbCursor): void {
   requireRun(paths);
   writeFileAtomic(paths.wandb, `${JSON.stringify(value)}\n`);

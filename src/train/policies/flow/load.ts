@@ -70,7 +70,7 @@ export interface FlowTraining {
   readonly seed: number;
 }
 
-/** The config.json of a folder, or that of its adapter's base with the adapter. Raises as `openFlowModel`, except for weights. */
+/** The config.json of a folder, or that of its adapter's base with the adapter. Raises the errors of `openFlowModel`, except for weights. */
 export function describeFlowModel(folder: string): FlowTransformerConfig {
   if (!holdsAdapter(folder)) return describeFlowTransformer(folder);
   const config = withDropout(describeFlowModel(baseOf(folder)), folder);
@@ -139,7 +139,7 @@ function storedAdapter(
   return { kind: found.kind, adapter, parameters: adapterParameters(adapter, (name) => must(shapes.get(name), name)) };
 }
 
-/** Checks a folder's adapter and those below it without reading their weights. Raises as `openFlowModel` for problems in them. */
+/** Checks a folder's adapter and those below it without reading their weights. Raises the errors of `openFlowModel` for problems in them. */
 function checkAdapters(folder: string): void {
   if (!holdsAdapter(folder)) return;
   const base = baseOf(folder);

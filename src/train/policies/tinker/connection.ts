@@ -1,6 +1,6 @@
 /**
  * A client of a server with the Tinker training API.
- * Operations are submitted, and long polls wait for their results. The client waits for a server that is away. A
+ * Operations are submitted, and long polls wait for their results. The client waits for a server that is unreachable. A
  * rejection becomes one message with advice.
  */
 import {
@@ -91,7 +91,7 @@ export class TinkerConnection {
   }
 
   /**
-   * Returns a reply with any status that is not a failure. Raises EndpointError if the server stays away or fails
+   * Returns a reply with any status that is not a failure. Raises EndpointError if the server stays unreachable or fails
    * repeatedly.
    */
   send(path: string, body: string | PiecewiseBody | null, within: Deadline): Promise<Reply> {

@@ -280,7 +280,7 @@ export class TinkerPolicy<P extends TokenPrompt = TokenPrompt> implements Langua
       return files;
     } catch (error) {
       if (!(error instanceof EndpointError || error instanceof CheckpointError)) throw error;
-      // A server that was away may return it next time.
+      // A server that was unreachable may return it next time.
       this.#givesAdapter = error instanceof TinkerError && error.kind === 'failed';
       this.options.note(`checkpoints do not contain the adapter: ${error.message}`);
       return {};

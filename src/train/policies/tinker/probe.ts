@@ -54,7 +54,7 @@ const [RISEN, ENOUGH, DECIDED] = [0.05, 1, 0.2];
 
 /**
  * Checks a server and returns its reduction.
- * Raises ProbeError with all problems, and EndpointError if the server stays away, rejects a request or omits numbers.
+ * Raises ProbeError with all problems, and EndpointError if the server stays unreachable, rejects a request or omits numbers.
  * Leaves no gradient and no model behind, because SkyRL would give the gradient of a killed run to the next model in
  * the same slot.
  */

@@ -53,7 +53,7 @@ const CUT =
 export const TIDY_MS = 5000;
 
 /**
- * Methods raise EndpointError if the server stays away or rejects a request, CheckpointError if a saved state no longer
+ * Methods raise EndpointError if the server stays unreachable or rejects a request, CheckpointError if a saved state no longer
  * exists.
  */
 export class TinkerService {

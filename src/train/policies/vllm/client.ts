@@ -1,6 +1,6 @@
 /**
  * A client of a vLLM server.
- * If the server is away (loading its model or restarting), the client retries until the deadline. It retries server
+ * If the server is unreachable (loading its model or restarting), the client retries until the deadline. It retries server
  * errors a few times and never repeats a rejected request.
  */
 import {
@@ -204,7 +204,7 @@ export class VllmClient {
     return this.#http.close();
   }
 
-  /** Raises EndpointError if the server stays away or fails repeatedly. */
+  /** Raises EndpointError if the server stays unreachable or fails repeatedly. */
   #send(path: string, body: object | null, within: Deadline): Promise<VllmReply> {
     return this.#remote.answer({ path, body }, within);
   }

@@ -21,7 +21,7 @@ export interface WeightsLoader {
   /** The name of weights with this version and with files of this SHA-256. */
   nameOf(version: string, digest: string): string;
   /**
-   * Writes a folder and loads it on the server. Raises RunError when the disk refuses, EndpointError when the server
+   * Writes a folder and loads it on the server. Raises RunError on a disk error, EndpointError when the server
    * does.
    */
   add(name: string, files: CheckpointFiles, within: Deadline): Promise<void>;
@@ -36,7 +36,7 @@ export function pathOnServer(seenAs: string, name: string): string {
   return `${seenAs.replace(/\/+$/, '')}/${name}`;
 }
 
-/** Writes a folder, which gets its final name once it is complete. Raises RunError when the disk refuses. */
+/** Writes a folder, which gets its final name once it is complete. Raises RunError on a disk error. */
 export function writeFolder(folder: string, files: CheckpointFiles): void {
   const unfinished = `${folder}.partial`;
   try {
