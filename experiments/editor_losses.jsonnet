@@ -8,7 +8,9 @@
     loss: {
       flow_grpo: {},
       nft: {
-        algorithm+: { surrogate: 'nft', clip_range: null, nft: { levels: 3 } },
+        num_iterations: 160,
+        algorithm+: { surrogate: 'nft', nft: { levels: 2 } },
+        optimizer+: { learning_rate: 5e-5 },
         rollout+: { noise_level: 0, sde_window: null, same_latent: false },
       },
     },

@@ -7,11 +7,10 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
 {
   local supervised = super.algorithm.type == 'sft',
   base_exp_dir: if base_exp_dir == 'runs' then 'runs/tiny' else base_exp_dir,
-  num_iterations: if supervised then 500 else 160,
+  num_iterations: if supervised then 500 else 240,
   optimizer: { per_device_batch_size: 64 } + (if supervised
                                               then { learning_rate: 1e-3, schedule: 'cosine' }
-                                              // Images change in every pixel by chance, and a higher rate adds these changes up to a texture.
-                                              else { learning_rate: 5e-5, ema_decay: 0.9 }),
+                                              else { learning_rate: 2e-4, ema_decay: 0.9 }),
   rollout: {
     episodes_per_iteration: 256,
     generations_per_sample: 8,
@@ -41,7 +40,14 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   },
   algorithm+: if supervised
   then { warmup_steps: 50, sft+: { condition_dropout: 0 } }
-  else { clip_range: null, minibatches: 1 },
+  else {
+    clip_range: null,
+    minibatches: 1,
+    // Without it, changes of pixels that no judge scores add up to a texture.
+    kl_coeff: 0.1,
+    // Small differences between similar edits stay small.
+    advantage+: { scale: 'global_std' },
+  },
   reward+: { endpoint: 'embedded', model: 'editrl-rule-judge' },
   validation+: { every_n_iterations: if supervised then 250 else 40, prompts: 256 },
   checkpoint+: { save_every_n_iterations: if supervised then 100 else 40, keep_every_n_iterations: null },

@@ -61,9 +61,15 @@ def main() -> None:
     save_file(found, FLUX / "expected_kontext.safetensors", metadata={"diffusers": diffusers.__version__, "torch": torch.__version__})
     for name, value in tensors.items():
         print(name, list(value.shape), float(value.abs().max()))
-    with torch.no_grad():
-        single = transformer.float()(**{**seen, "hidden_states": hidden.float(), "timestep": torch.tensor([LEVEL])})[0][0, :tokens]
+    # How far torch's own float32 is from these numbers.
+    double = {key: value.grad.clone() for key, value in transformer.named_parameters() if value.grad is not None}
+    transformer.float().zero_grad()
+    single = transformer(**{**seen, "hidden_states": hidden.float(), "timestep": torch.tensor([LEVEL])})[0][0, :tokens]
+    (single * tensors["projection"]).sum().backward()
     print(len(gradients), "gradients; float32 is from float64", float((single - output[0]).abs().max() / output.abs().max()))
+    grads = dict(transformer.named_parameters())
+    far = [(float((grads[key].grad - value).abs().max() / value.abs().max().clamp(min=0.1)), key) for key, value in double.items()]
+    print("gradients:", sorted(far, reverse=True)[:3])
 
 
 main()
