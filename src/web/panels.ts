@@ -48,12 +48,12 @@ const PANEL_KINDS: readonly PanelKind[] = [
     holds: heldOutMean(({ set, by, manner }) => set !== null && by === null && manner === 'sampled'),
     several: true,
   },
-  { title: 'held-out measures', holds: heldOutMean(({ set, by }) => set === null && by !== null), apart: true },
+  { title: 'held-out measure', holds: heldOutMean(({ set, by }) => set === null && by !== null), apart: true },
   { title: 'gain over the original prompt', holds: named(/^original\/gain$/) },
   { title: 'loss', holds: named(/^((policy|validation)\/)?loss$/) },
   { title: 'reward parts', unit: 'score', holds: named(/^reward\/(?!unscored\/)[^/]+\/(?!normalised$)[^/]+$/) },
   { title: 'reward parts, normalized', unit: 'from 0 to 1', holds: named(/^reward\/[^/]+\/normalised$/) },
-  { title: 'KL to the reference', unit: 'nats per token', holds: named(/^policy\/kl$/) },
+  { title: 'KL to the reference', unit: 'nats per token or latent element', holds: named(/^policy\/kl$/) },
   { title: 'entropy', unit: 'nats per token', holds: named(/^policy\/entropy$/) },
   { title: 'importance weights', holds: named(/^policy\/importance_(mean|cut|ess)$/) },
   { title: 'gradient norm', holds: named(/^policy\/grad_norm$/) },
@@ -69,15 +69,20 @@ const PANEL_KINDS: readonly PanelKind[] = [
     holds: named(/^time\/(total|rollout|render|judge|exchange|reference|update|other)$/),
   },
   { title: 'tokens or noisy steps per second', holds: named(/^(tokens|steps)\/s$/) },
-  { title: 'reward hacking statistics', holds: named(/^hack\//), apart: true },
+  { title: 'reward hacking', holds: named(/^hack\//), apart: true },
 ];
+
+/** What a chart of one metric shows: the name of a held-out measure, or the metric's own name in words. */
+const subjectOf = (metric: string): string =>
+  parseMetric(metric)?.by ?? metric.slice(metric.lastIndexOf('/') + 1).replaceAll('_', ' ');
 
 /** The charts for these metrics, which are sorted by name. Charts without metrics are left out. */
 export function panelsOf(metrics: readonly string[]): Panel[] {
   return PANEL_KINDS.flatMap(({ title, unit = '', holds, apart, several }) => {
     const own = metrics.filter(holds);
     if (own.length === 0 || (several === true && own.length === 1)) return [];
-    return (apart === true ? own.map((metric) => [metric]) : [own]).map((some) => ({ title, unit, metrics: some }));
+    if (apart !== true) return [{ title, unit, metrics: own }];
+    return own.map((metric) => ({ title: `${title}: ${subjectOf(metric)}`, unit, metrics: [metric] }));
   });
 }
 

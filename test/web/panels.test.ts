@@ -4,7 +4,7 @@ import { errorMetricOf, panelsOf } from '../../src/web/panels.js';
 it('puts metrics of one kind into one chart, and those of different scales apart', () => {
   const shown = panelsOf([
     'alarm/x',
-    'hack/a',
+    'hack/a_share',
     'hack/b',
     'original/gain',
     'original/mean',
@@ -28,8 +28,8 @@ it('puts metrics of one kind into one chart, and those of different scales apart
     ['reward parts', 'reward/v/overall'],
     ['reward parts, normalized', 'reward/v/normalised'],
     ['unscored', 'reward/unscored/timeout'],
-    ['reward hacking statistics', 'hack/a'],
-    ['reward hacking statistics', 'hack/b'],
+    ['reward hacking: a share', 'hack/a_share'],
+    ['reward hacking: b', 'hack/b'],
   ]);
 });
 
