@@ -25,6 +25,10 @@ export type ReplyForm =
   | { readonly kind: 'scores'; readonly count: number; readonly scale: Scale }
   /** For each aspect in order: a line `1. Heading:`, any words, and a line `## Score: n`. */
   | { readonly kind: 'aspects'; readonly aspects: readonly Aspect[]; readonly scale: Scale }
+  /** Any words, and for each name a whole number: `**Final Score:** **4**`, `"quality_score": 4`. */
+  | { readonly kind: 'named'; readonly names: readonly string[]; readonly scale: Scale }
+  /** So many lines `Name: n` with whole numbers, whatever their names are. */
+  | { readonly kind: 'lines'; readonly count: number; readonly scale: Scale }
   /** `{"winner": "Image A"}`, `"Image B"` or `"Tie"`. The scores are 1 and 0 for a winner, and 0.5 each for a tie. */
   | { readonly kind: 'winner' };
 
@@ -35,9 +39,81 @@ export function parseReply(form: ReplyForm, text: string, cutOff = false): Parse
       return parseScores(text, form.count, cutOff, form.scale);
     case 'aspects':
       return parseAspects(form.aspects, form.scale, text, cutOff);
+    case 'named':
+      return parseNamed(form.names, form.scale, text, cutOff);
+    case 'lines':
+      return parseLines(form.count, form.scale, text, cutOff);
     case 'winner':
       return parseWinner(text, cutOff);
   }
+}
+
+/** A whole number that is not the start of a range such as `1-5`. It may repeat the end of its scale: `4/5`. */
+const wholeNumber = String.raw`(?<score>[+-]?\d{1,4}(?:\.\d{1,6})?)(?![\d.]*\d)(?!\s*[-\u2013]\s*\d)(?:\s*(?:\/|out of)\s*(?<end>\d{1,4}))?`;
+
+/**
+ * The number after each name. All numbers after a name have to be equal, and its last mention has to have one: earlier ones may quote the
+ * form of the reply. In a reply that was `cutOff`, a number at its very end may lack digits.
+ */
+function parseNamed(names: readonly string[], scale: Scale, text: string, cutOff: boolean): Parsed {
+  const checked = answerOf(text, null);
+  if (!checked.ok) return checked;
+  const { body, open } = checked;
+  const scores: number[] = [];
+  for (const name of names) {
+    const words = name.replaceAll(/[ _]/g, '[ _]+');
+    const mentions = [...body.matchAll(new RegExp(String.raw`(?<![\p{L}_])${words}s?(?![\p{L}_])`, 'giu'))];
+    const number = new RegExp(String.raw`["'*\u0060]*\s*[:\uff1a]["'*\u0060\s]*${wholeNumber}`, 'iuy');
+    const found = mentions.map((mention) => {
+      number.lastIndex = mention.index + mention[0].length;
+      return number.exec(body);
+    });
+    const last = found.at(-1);
+    if (last === undefined || last === null) {
+      return cutOff || open ? cutShort(body) : unusable(body, `no number for '${name}' in it`);
+    }
+    if (cutOff && last.index + last[0].length === body.length) return cutShort(body);
+    const values = found.flatMap((one) => (one === null ? [] : [gradeOf(one.groups ?? {}, scale)]));
+    const [first] = values;
+    if (values.some((value) => value !== first)) {
+      return unusable(body, `its numbers for '${name}' contradict each other`);
+    }
+    if (first === null) return unusable(body, `its number for '${name}' is ${excerpt(last[0])}`);
+    scores.push(first);
+  }
+  return inRange(scores, scale);
+}
+
+/** The whole number of a match of `wholeNumber`. Null for a fraction, or for a number on another scale. */
+function gradeOf(groups: Readonly<Record<string, string | undefined>>, [, max]: Scale): number | null {
+  const { score = '', end } = groups;
+  const value = Number(score);
+  return Number.isInteger(value) && (end === undefined || Number(end) === max) ? value : null;
+}
+
+const scoreLine = new RegExp(
+  String.raw`^[ \t]*[-*#]*[ \t]*\**(?<name>\p{L}[^:\uff1a\n]{0,80}?)\**[ \t]*[:\uff1a]\**[ \t]*\**${wholeNumber}\**\.?\**[ \t]*$`,
+  'gimu',
+);
+
+/** Lines with a name and a number. A name that is repeated has to have the same number. */
+function parseLines(count: number, scale: Scale, text: string, cutOff: boolean): Parsed {
+  const checked = answerOf(text, null);
+  if (!checked.ok) return checked;
+  const { body, open } = checked;
+  const scores = new Map<string, number>();
+  for (const { index, 0: line, groups = {} } of body.matchAll(scoreLine)) {
+    if (cutOff && index + line.length === body.length) return cutShort(body);
+    const name = groups['name'].trim().toLowerCase();
+    const value = gradeOf(groups, scale);
+    if (value === null) return unusable(body, `its line ${excerpt(line)} has no whole number`);
+    if ((scores.get(name) ?? value) !== value) return unusable(body, 'its scores contradict each other');
+    scores.set(name, value);
+  }
+  if (scores.size === count) return inRange([...scores.values()], scale);
+  return (cutOff || open) && scores.size < count
+    ? cutShort(body)
+    : unusable(body, `${scores.size} lines with a score in it, not ${count}`);
 }
 
 /** Everything from here on is a summary or a proposal, whatever headings it repeats. */

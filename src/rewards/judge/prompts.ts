@@ -197,9 +197,14 @@ export function twoScoreQuery(
   };
 }
 
-/** Inserts an instruction, on one line and without control tokens, so that it cannot imitate another part of the question. */
+/** Inserts an instruction so that it cannot imitate another part of the question. */
 export function withInstruction(text: string, instruction: string): string {
-  return text.split(instructionMark).join(plainText(instruction.replace(/\s+/g, ' ').trim()));
+  return text.split(instructionMark).join(onOneLine(instruction));
+}
+
+/** A text on one line and without control tokens. */
+export function onOneLine(text: string): string {
+  return plainText(text.replace(/\s+/g, ' ').trim());
 }
 
 /** The line that divides a ground-score file into system message and user text. */

@@ -3,21 +3,25 @@ import { ConfigError } from '../../core/errors.js';
 import { readTextFile } from '../../core/text.js';
 import type { JudgeImage } from './images.js';
 import type { JudgeMessage } from './judge.js';
-import { withInstruction } from './prompts.js';
+import { onOneLine } from './prompts.js';
 
-/** The images that a question may show: the source, the edit, or two edits of one source. */
-export type ImageName = 'source' | 'edited' | 'first' | 'second';
+/**
+ * The images that a question may show: the source, the edit, two edits of one source, a reference, or a `sequence` of images with words
+ * between them.
+ */
+export type ImageName = 'source' | 'edited' | 'first' | 'second' | 'reference' | 'sequence';
 
 /** The placeholders of a question. Its file must have each of them. */
 export interface Placeholders<Name extends ImageName> {
   readonly images: readonly Name[];
-  readonly instruction: boolean;
+  /** The names of texts, such as `instruction`. */
+  readonly words: readonly string[];
 }
 
 export interface PromptTemplate<Name extends ImageName> {
   /** Null if the file has no line `===`. */
   readonly system: string | null;
-  /** Texts and images in their order. A text may contain `{instruction}`. */
+  /** Texts and images in their order. A text may contain the placeholders of `words`. */
   readonly parts: readonly (string | { readonly image: Name })[];
 }
 
@@ -31,7 +35,7 @@ const placeholder = /\{[a-z_]+\}/g;
  */
 export function readTemplate<Name extends ImageName>(
   file: string,
-  { images, instruction }: Placeholders<Name>,
+  placeholders: Placeholders<Name>,
   { where, next }: { readonly where: string; readonly next: string },
 ): PromptTemplate<Name> {
   const wrong = (found: string, cause?: unknown): ConfigError =>
@@ -48,7 +52,8 @@ export function readTemplate<Name extends ImageName>(
     throw wrong("has several lines '==='; allowed: one, between the system message and the user's text");
   }
   const [system, words] = pieces.length === 2 ? pieces : [null, text];
-  const marks = [...(instruction ? ['instruction'] : []), ...images].map((name) => `{${name}}`);
+  const { images } = placeholders;
+  const marks = namesOf(placeholders).map((name) => `{${name}}`);
   const found: readonly string[] = words.match(placeholder) ?? [];
   const allowed = `allowed: each of ${marks.join(', ')}, and no others`;
   const unknown = found.find((mark) => !marks.includes(mark));
@@ -69,15 +74,28 @@ export function readTemplate<Name extends ImageName>(
   return { system: system === null ? null : system.trim(), parts };
 }
 
-/** The messages of a question: the template with its instruction, on one line and without control tokens, and its images. */
+/** All names of placeholders, those of texts first. */
+export function namesOf({ images, words }: Placeholders<ImageName>): readonly string[] {
+  return [...words, ...images];
+}
+
+/** An image of a question, or images with words between them. */
+export type ShownImage = JudgeImage | readonly (string | JudgeImage)[];
+
+/** The messages of a question: the template with its texts, each on one line and without control tokens, and its images. */
 export function fillTemplate<Name extends ImageName>(
   { system, parts }: PromptTemplate<Name>,
-  instruction: string,
-  images: Readonly<Record<Name, JudgeImage>>,
+  words: Readonly<Record<string, string>>,
+  images: Readonly<Record<Name, ShownImage>>,
 ): JudgeMessage[] {
+  const fill = (text: string): string =>
+    text.replace(placeholder, (mark) => {
+      const name = mark.slice(1, -1);
+      return Object.hasOwn(words, name) ? onOneLine(words[name]) : mark;
+    });
   const user: JudgeMessage = {
     role: 'user',
-    parts: parts.map((part) => (typeof part === 'string' ? withInstruction(part, instruction) : images[part.image])),
+    parts: parts.flatMap((part) => (typeof part === 'string' ? fill(part) : images[part.image])),
   };
   return system === null ? [user] : [{ role: 'system', parts: [system] }, user];
 }

@@ -10,7 +10,7 @@ import { termKind } from './term.js';
 
 const name = 'pvc_judge';
 const origin: Origin = { script: name, repository: 'ZhangqiJiang07/GEditBench_v2' };
-const placeholders = { images: ['source', 'first', 'second'], instruction: true } as const;
+const placeholders = { images: ['source', 'first', 'second'], words: ['instruction'] } as const;
 const manner: Manner = { temperature: 0.7, maxCompletionTokens: 2048 };
 const form: ReplyForm = { kind: 'winner' };
 

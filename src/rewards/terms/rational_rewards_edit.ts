@@ -9,7 +9,7 @@ import { termKind } from './term.js';
 
 const name = 'rational_rewards_edit';
 const origin: Origin = { script: name, repository: 'TIGER-AI-Lab/RationalRewards' };
-const placeholders = { images: ['source', 'edited'], instruction: true } as const;
+const placeholders = { images: ['source', 'edited'], words: ['instruction'] } as const;
 const manner: Manner = { temperature: 0.1, maxCompletionTokens: 2048 };
 const scale = [1, 4] as const;
 

@@ -123,6 +123,100 @@ describe('a report with aspects from 1 to 4', () => {
   ]);
 });
 
+describe('a named score from 1 to 5', () => {
+  check({ kind: 'named', names: ['Final Score'], scale: [1, 5] }, [
+    ['the published form', 'The peel is gone.\n\n**Final Score:** **4**', [4]],
+    ['the stars elsewhere', '**Final Score**: **4**', [4]],
+    ['without stars', 'Final Score: 4', [4]],
+    ['without a space', 'Final Score:4', [4]],
+    ['on the next line', '**Final Score:**\n4', [4]],
+    ['in capitals', 'FINAL SCORE: 4', [4]],
+    ['as a plural', '**Final Scores:** 4', [4]],
+    ['with the end of the scale', 'Final Score: 4/5', [4]],
+    ['with the end of the scale in words', 'Final Score: 4 out of 5', [4]],
+    ['with a point', 'Final Score: 4.', [4]],
+    ['as a whole decimal', 'Final Score: 4.0', [4]],
+    ['full-width digits', 'Final Score\uff1a\uff14', [4]],
+    ['the form before', 'I end with **Final Score:** **X**.\n**Final Score:** **4**', [4]],
+    ['twice the same', 'Final Score: 4\n**Final Score:** 4', [4]],
+    ['a thought with another score', '<think>Final Score: 1</think>Final Score: 4', [4]],
+    ['a contradiction', 'Final Score: 4\nFinal Score: 3', 'unparsable'],
+    ['the form behind', 'Final Score: 4. I used **Final Score:** **X**', 'unparsable'],
+    ['a range', '**Final Score:** **1-5**', 'unparsable'],
+    ['another range', 'Final Score: 3 \u2013 4', 'unparsable'],
+    ['a fraction', 'Final Score: 4.5', 'unparsable'],
+    ['another end', 'Final Score: 4/10', 'unparsable'],
+    ['a letter', 'Final Score: X', 'unparsable'],
+    ['a word', 'Final Score: four', 'unparsable'],
+    ['no name', 'I give it 4 of 5.', 'unparsable'],
+    ['another name', 'Semifinal Score: 4', 'unparsable'],
+    ['the name alone', 'Final Score', 'unparsable'],
+    ['less than the scale', 'Final Score: 0', 'out_of_range'],
+    ['more than the scale', 'Final Score: 44', 'out_of_range'],
+    ['a negative number', 'Final Score: -4', 'out_of_range'],
+    ['a refusal', "I'm sorry, I can't assist with that.", 'refused'],
+    ['nothing', '\n', 'empty'],
+    ['cut off before it', 'The peel is', 'truncated', true],
+    ['cut off in its name', 'The peel is gone. **Final Sc', 'truncated', true],
+    ['cut off in its number', 'Final Score: 4', 'truncated', true],
+    ['cut off behind it', '**Final Score:** **4**', [4], true],
+  ]);
+});
+
+describe('named fields', () => {
+  check({ kind: 'named', names: ['instruction_score', 'knowledge_score'], scale: [1, 5] }, [
+    ['an object', '{"instruction_score": 5, "instruction_reasoning": "x", "knowledge_score": 1}', [5, 1]],
+    ['in the other order', '{"knowledge_score": 1, "instruction_score": 5}', [5, 1]],
+    ['in a fence', '```json\n{"instruction_score": 5, "knowledge_score": 1}\n```', [5, 1]],
+    ['words without quotes', '{\n"instruction_score": 5,\n"x": 1. Detect 2. Match\n"knowledge_score": 1\n}', [5, 1]],
+    ['numbers in quotes', '{"instruction_score": "5", "knowledge_score": "1"}', [5, 1]],
+    ['spaces in the names', 'Instruction Score: 5\nKnowledge Score: 1', [5, 1]],
+    ['one missing', '{"instruction_score": 5}', 'unparsable'],
+    ['null', '{"instruction_score": 5, "knowledge_score": null}', 'unparsable'],
+    [
+      'two objects',
+      '{"instruction_score": 5, "knowledge_score": 1} {"instruction_score": 4, "knowledge_score": 1}',
+      'unparsable',
+    ],
+    ['the form', '{"instruction_score": X, "knowledge_score": X}', 'unparsable'],
+  ]);
+});
+
+describe('lines with a score from 1 to 5', () => {
+  const lines = (...scores: readonly (string | number)[]): string =>
+    [
+      'Brief reasoning: It is fine, 4 of 5.',
+      ...scores.map((score, i) => `${['Compliance', 'Seamless', 'Detail', 'More'][i]}: ${score}`),
+    ].join('\n');
+  check({ kind: 'lines', count: 3, scale: [1, 5] }, [
+    ['the published form', lines(5, 4, 3), [5, 4, 3]],
+    ['stars', lines(5, 4, 3).replaceAll(/(\w+): (\d)$/gm, '**$1:** $2'), [5, 4, 3]],
+    ['stars around all', lines(5, 4, 3).replaceAll(/(\w+): (\d)$/gm, '**$1: $2**'), [5, 4, 3]],
+    ['a list', lines(5, 4, 3).replaceAll(/^(\w+): (\d)$/gm, '- $1: $2'), [5, 4, 3]],
+    ['points', lines('5.', '4.', '3.'), [5, 4, 3]],
+    ['the end of the scale', lines('5/5', '4/5', '3/5'), [5, 4, 3]],
+    ['a name with a sign', lines(5, 4, 3).replace('Detail', 'Physical & Detail Coherence'), [5, 4, 3]],
+    ['spaces', lines(5, 4, 3).replaceAll('\n', ' \r\n '), [5, 4, 3]],
+    ['the reasoning last', 'A: 5\nB: 4\nC: 3\nBrief reasoning: fine', [5, 4, 3]],
+    ['twice the same', `${lines(5, 4, 3)}\nDetail: 3`, [5, 4, 3]],
+    ['two lines', lines(5, 4), 'unparsable'],
+    ['four lines', lines(5, 4, 3, 2), 'unparsable'],
+    ['a contradiction', `${lines(5, 4, 3)}\nDetail: 2`, 'unparsable'],
+    ['the form', lines('A number from 1 to 5', 'A number', 'X'), 'unparsable'],
+    ['a fraction', lines(5, 4.5, 3), 'unparsable'],
+    ['a range', lines(5, '3-4', 3), 'unparsable'],
+    ['another end', lines('5/10', '4/10', '3/10'), 'unparsable'],
+    ['one line', 'Compliance: 5, Seamless: 4, Detail: 3', 'unparsable'],
+    ['words behind', lines('5 good', '4 fine', '3 so'), 'unparsable'],
+    ['less than the scale', lines(5, 0, 3), 'out_of_range'],
+    ['more than the scale', lines(5, 6, 3), 'out_of_range'],
+    ['a refusal', "I'm sorry, but I can't help.", 'refused'],
+    ['cut off before its last score', lines(5, 4), 'truncated', true],
+    ['cut off in its last score', lines(5, 4, 3), 'truncated', true],
+    ['cut off behind its last score', `${lines(5, 4, 3)}\n`, 'truncated', true],
+  ]);
+});
+
 describe('a winner', () => {
   check({ kind: 'winner' }, [
     ['the first', '```json\n{\n    "winner": "Image A"\n}\n```', [1, 0]],

@@ -28,6 +28,9 @@ const report: ReplyForm = {
   ],
 };
 
+const named: ReplyForm = { kind: 'named', names: ['Final Score', 'knowledge_score'], scale: [1, 5] };
+const lines: ReplyForm = { kind: 'lines', count: 3, scale: [1, 5] };
+
 const readers = {
   'two scores': { read: (text) => parseScores(text, 2), highest: [10, 10], quotes: true },
   'one score': { read: (text) => parseScores(text, 1), highest: [10], quotes: true },
@@ -43,6 +46,10 @@ const readers = {
     lastOptional: true,
     quotes: true,
   },
+  named: { read: (text) => parseReply(named, text), highest: [5, 5], lowest: 1, quotes: true },
+  'named, cut off': { read: (text) => parseReply(named, text, true), highest: [5, 5], lowest: 1, quotes: true },
+  lines: { read: (text) => parseReply(lines, text), highest: [5, 5, 5], lowest: 1, quotes: true },
+  'lines, cut off': { read: (text) => parseReply(lines, text, true), highest: [5, 5, 5], lowest: 1, quotes: true },
   winner: { read: (text) => parseReply({ kind: 'winner' }, text), highest: [1, 1], quotes: false },
   'expected digit': { read: (text) => parseExpectedDigit(text, 5), highest: [5, 1], quotes: false },
 } as const satisfies Record<string, Reader>;
@@ -155,6 +162,15 @@ const words: readonly Write[] = [
 ];
 
 const replies: readonly Write[] = [
+  (random) =>
+    `I see.\n**Final Score:** **${1 + random.integer(5 + random.integer(2))}**\n"knowledge_score": ${1 + random.integer(5 + random.integer(2))}`,
+  (random) =>
+    [
+      'Brief reasoning: It is fine.',
+      ...['Prompt Compliance', 'Naturalness', 'Detail'].map(
+        (name) => `${name}: ${1 + random.integer(5 + random.integer(2))}`,
+      ),
+    ].join('\n'),
   (random) =>
     `{"score": [${score(random)}, ${score(random)}], "reasoning": ${JSON.stringify(random.pick(words)(random))}}`,
   (random) =>

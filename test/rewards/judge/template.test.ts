@@ -7,7 +7,7 @@ import { testFolder } from '../../support/folder.js';
 import { imageOf } from '../terms/term_contract.js';
 
 const folder = testFolder('judge templates');
-const placeholders = { images: ['source', 'edited'], instruction: true } as const;
+const placeholders = { images: ['source', 'edited'], words: ['instruction'] } as const;
 const [source, edited] = [1, 2].map((seed) => judgeImage(imageOf(seed), ''));
 
 function read(text: string) {
@@ -17,7 +17,7 @@ function read(text: string) {
 }
 
 const filled = (text: string, instruction = 'paint it red') =>
-  fillTemplate(read(text), instruction, { source, edited });
+  fillTemplate(read(text), { instruction }, { source, edited });
 
 describe('a prompt file', () => {
   it('is sent as it is, with the images in the places of their names', () => {

@@ -5,6 +5,7 @@ import { parseReply, type ReplyForm } from '../../judge/forms.js';
 import type { JudgeQuery } from '../../judge/judge.js';
 import {
   fillTemplate,
+  namesOf,
   readTemplate,
   type ImageName,
   type Placeholders,
@@ -31,7 +32,7 @@ function howToGet({ script, repository }: Origin): string {
 
 /** The required field for a prompt file. */
 export function promptField(what: string, placeholders: Placeholders<ImageName>, origin: Origin) {
-  const marks = [...(placeholders.instruction ? ['instruction'] : []), ...placeholders.images];
+  const marks = namesOf(placeholders);
   return result(
     `The prompt file ${what}, with ${marks.map((mark) => `{${mark}}`).join(', ')} in their places. A line === divides a system message from the user's text.`,
     z.string().min(1),
@@ -65,7 +66,7 @@ export function promptedQuery<Name extends ImageName>(
 ): JudgeQuery {
   return {
     key,
-    messages: fillTemplate(template, instruction, images),
+    messages: fillTemplate(template, { instruction }, images),
     // The published clients ask for no structure, and constrained tokens would change a trained judge's replies.
     format: null,
     ...manner,
@@ -82,8 +83,8 @@ interface TwoQuestions<Name extends string> {
   readonly top: number;
 }
 
-const consistency = { images: ['source', 'edited'], instruction: true } as const;
-const quality = { images: ['edited'], instruction: false } as const;
+const consistency = { images: ['source', 'edited'], words: ['instruction'] } as const;
+const quality = { images: ['edited'], words: [] } as const;
 
 /**
  * A judge that was trained on VIEScore's two questions with another scale: SC = min(edit success, over-edit), PQ = min(naturalness,
