@@ -296,9 +296,10 @@ export const benchVerb: Action = {
       .positional('lists', {
         type: 'string',
         array: true,
-        describe: "GEdit-Bench's parquet files, or ImgEdit's basic_edit.json or UGE_edit.json",
+        describe:
+          "Parquet files of GEdit-Bench or GEditBench v2, or ImgEdit's basic_edit.json or UGE_edit.json, RISEBench's data_total.json, or KRIS-Bench's */annotation.json",
       })
-      .option('pictures', textOption("Folder of the images in ImgEdit's list"))
+      .option('pictures', textOption('Folder of the images in a list of ImgEdit or RISEBench'))
       .option('language', {
         choices: ['en', 'cn', 'all'] as const,
         default: 'en',
@@ -312,7 +313,9 @@ export const benchVerb: Action = {
     const lists = texts(args, 'lists');
     const other = lists.find((list) => !/\.(parquet|json)$/.test(list));
     if (other !== undefined) {
-      throw new UsageError(`found ${other}; allowed: .parquet files of GEdit-Bench, or a .json list of ImgEdit`);
+      throw new UsageError(
+        `found ${other}; allowed: .parquet files of GEdit-Bench or GEditBench v2, or .json lists of ImgEdit, RISEBench or KRIS-Bench`,
+      );
     }
     const language = text(args, 'language');
     const pictures = text(args, 'pictures');

@@ -26,6 +26,8 @@ export interface ImageEdit {
   readonly target: string | null;
   /** The location of its row, for messages. */
   readonly where: string;
+  /** The whole row, for rewards that read other columns. */
+  readonly row: Row;
 }
 
 /** The files of all images before an edit, in order. */
@@ -180,7 +182,7 @@ function readRow(row: Row, columns: ImageEditColumns, folder: string): Omit<Imag
   const labeled = words(columns.target, false);
   const target = labeled === null ? null : placed(columns.target, labeled);
   if (problems.length > 0 || instruction === null) return problems;
-  return { source, ...(further.length === 0 ? {} : { further }), instruction, response, target };
+  return { source, ...(further.length === 0 ? {} : { further }), instruction, response, target, row };
 }
 
 /** A list of edits, and the column with their source images. */

@@ -83,7 +83,11 @@ describe('editrl data bench', () => {
     expect(await bench(...lists, '--out', join(folder, 'all'), '--language', 'all', '--json')).toMatchObject({
       code: 0,
     });
-    expect(read(folder, 'all', 'style_change.jsonl')).toHaveLength(3);
+    const all = read(folder, 'all', 'style_change.jsonl');
+    expect(all).toMatchObject([{ language: 'en', intersection: false }, { language: 'cn' }, { language: 'en' }]);
+    // The judge of GEdit-Bench sees the smaller image.
+    const { shown_source } = all[0] as { shown_source: string };
+    expect(readFileSync(join(folder, 'all', shown_source)).length).toBe(small.length);
   });
 
   it('makes a list for each type of ImgEdit, whose images stay where they are', async () => {
@@ -110,6 +114,90 @@ describe('editrl data bench', () => {
     expect(edits.read(0).instruction).toBe('Remove the dog.');
   });
 
+  it('keeps the columns of RISEBench that decide its questions', async () => {
+    const folder = folders();
+    writeFiles(folder, {
+      'images/1.png': small,
+      'images/ref.png': raw,
+      'data_total.json': JSON.stringify([
+        {
+          index: 't1',
+          category: 'temporal_reasoning',
+          instruction: 'Later.',
+          image: 'images/1.png',
+          reference: 'Old.',
+        },
+        {
+          ...{ index: 'l1', category: 'logical_reasoning', instruction: 'Solve.', image: 'images/1.png' },
+          ...{ reference_img: 'images/ref.png', reasoning_wo_ins: true, subtask: 'Puzzle Solving' },
+        },
+      ]),
+    });
+    const out = join(folder, 'out');
+    expect(await bench(join(folder, 'data_total.json'), '--pictures', folder, '--out', out)).toMatchObject({ code: 0 });
+    expect(read(out, 'temporal_reasoning.jsonl')).toMatchObject([
+      {
+        source: '../images/1.png',
+        key: 't1',
+        task_type: 'temporal_reasoning',
+        reference: 'Old.',
+        consistency_free: null,
+      },
+    ]);
+    expect(read(out, 'logical_reasoning.jsonl')).toMatchObject([
+      { reference_image: '../images/ref.png', reasoning_wo_ins: true, subtask: 'Puzzle Solving' },
+    ]);
+  });
+
+  it('reads the categories of KRIS-Bench, with several images for some', async () => {
+    const folder = folders();
+    writeFiles(folder, {
+      'viewpoint_change/1.jpg': small,
+      'viewpoint_change/1_gt.jpg': raw,
+      'viewpoint_change/annotation.json': JSON.stringify({
+        '1': { ori_img: '1.jpg', gt_img: '1_gt.jpg', ins_en: 'Turn it.', explain_en: '' },
+      }),
+      'temporal_prediction/1-1.jpg': small,
+      'temporal_prediction/1-3.jpg': small,
+      'temporal_prediction/annotation.json': JSON.stringify({
+        '1': { ori_img: ['1-1.jpg', '1-3.jpg'], gt_img: '1-2.jpg', ins_en: 'Predict it.' },
+      }),
+    });
+    const out = join(folder, 'out');
+    const lists = ['viewpoint_change', 'temporal_prediction'].map((name) => join(folder, name, 'annotation.json'));
+    expect(await bench(...lists, '--out', out)).toMatchObject({ code: 0 });
+    expect(read(out, 'viewpoint_change.jsonl')).toEqual([
+      {
+        ...{ source: '../viewpoint_change/1.jpg', instruction: 'Turn it.', key: 'viewpoint_change_1' },
+        ...{ task_type: 'viewpoint_change', reference_image: '../viewpoint_change/1_gt.jpg', explanation: '' },
+      },
+    ]);
+    const edits = await openImageEdits(join(out, 'temporal_prediction.jsonl'), null, IMAGE_EDIT_COLUMNS);
+    expect(edits.read(0)).toMatchObject({ further: [join(folder, 'temporal_prediction/1-3.jpg')] });
+    expect(edits.read(0).row).toMatchObject({
+      source: ['../temporal_prediction/1-1.jpg', '../temporal_prediction/1-3.jpg'],
+    });
+  });
+
+  it('reads the parquet files of GEditBench v2', async () => {
+    const folder = folders();
+    const file = join(folder, 'v2.parquet');
+    const schema = [
+      { name: 'root', num_children: 3 },
+      ...['key', 'instruction'].map(words),
+      ...picture('source_image'),
+    ];
+    const columnData = [
+      { name: 'key', data: ['color_alter_000001'] },
+      { name: 'instruction', data: ['Paint it.'] },
+      { name: 'source_image', data: [{ bytes: raw, path: null }] },
+    ];
+    writeFileSync(file, new Uint8Array(parquetWriteBuffer({ schema, columnData })));
+    const out = join(folder, 'out');
+    expect(await bench(file, '--out', out)).toMatchObject({ code: 0 });
+    expect(read(out, 'color_alter.jsonl')).toMatchObject([{ key: 'color_alter_000001', task_type: 'color_alter' }]);
+  });
+
   it('refuses what is neither, in one message, and leaves no folder behind', async () => {
     const folder = folders();
     writeFiles(folder, {
@@ -127,7 +215,11 @@ describe('editrl data bench', () => {
     for (const [args, code, said] of [
       [[join(folder, 'edit.json')], 2, 'Give the folder: --pictures FOLDER'],
       [[join(folder, 'edit.json'), '--pictures', folder], 1, 'the image of edit 1 is missing'],
-      [[join(folder, 'other.json'), '--pictures', folder], 1, 'not an edit of GEdit-Bench (parquet) or ImgEdit (JSON)'],
+      [
+        [join(folder, 'other.json'), '--pictures', folder],
+        1,
+        'not an edit of GEdit-Bench or GEditBench v2 (parquet), ImgEdit, ',
+      ],
       [[join(folder, 'no.parquet')], 1, 'cannot be read as parquet'],
       [[join(folder, 'gone.parquet')], 1, 'there is no such file'],
       [[noPicture], 1, 'neither input_image_raw nor input_image'],

@@ -94,7 +94,14 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
         const others = beside.length === 0 ? {} : { beside };
         return {
           ...rendered,
-          item: { ...rendered.item, source, ...others, ...judgedImage(image), truth: truths[p] },
+          item: {
+            ...rendered.item,
+            source,
+            ...others,
+            ...judgedImage(image),
+            truth: truths[p],
+            row: editOf(chunk[p].prompt).row,
+          },
           record: { ...rendered.record, answer, ...record, ...(beside.length === 0 ? {} : { beside: beside.length }) },
           caption: `${instruction} → ${answer ?? ''}`,
         };
@@ -111,14 +118,14 @@ export class ResponseTask implements Task<TextPrompt, ResponseAnswer> {
   }
 
   async labels(prompt: TextPrompt): Promise<Pick<JudgeItem, 'beside' | 'truth' | 'mask' | 'expected' | 'row'>> {
-    const { further = [], where } = editOf(prompt);
+    const { further = [], where, row } = editOf(prompt);
     const { expected } = prompt;
     const beside = await Promise.all(further.map((file) => this.#fitted(file, where)));
     return {
       ...(beside.length === 0 ? {} : { beside }),
       truth: await this.#truth(prompt),
       ...(expected === undefined ? {} : { expected }),
-      row: prompt.row,
+      row,
     };
   }
 

@@ -4,6 +4,7 @@ import { encodePng, type RgbImage } from '../../core/images/image.js';
 import type { Planes } from '../../core/images/planes.js';
 import type { Datasets } from '../../data/datasets.js';
 import { sourcesOf } from '../../data/image_edits.js';
+import type { Row } from '../../data/types.js';
 import type { FlowTransformerConfig } from '../../compute/nets/flow/config.js';
 import type { ImageCodec } from '../../train/environments/image_codec.js';
 import { type FlowAnswer, pack, unpack } from '../../train/policies/flow/batch.js';
@@ -24,6 +25,8 @@ export interface EditorPrompt extends ImagePrompt {
   readonly beside: readonly RgbImage[];
   /** The labeled image. Null if there is none. */
   readonly target: RgbImage | null;
+  /** The row of the dataset, for rewards. */
+  readonly row: Row;
   /** Size of the latents. */
   readonly size: Omit<Planes, 'data'>;
   /** The response given to the model, in words. Null if it only gets the instruction. */
@@ -70,12 +73,12 @@ export class EditorTask extends FlowTask<EditorPrompt, VisionEditSource> impleme
     const { codec, sourceInput } = this.parts;
     return Promise.all(
       chunk.map(async ({ prompt, answers, keys }) => {
-        const { instruction, source, target, size, response } = prompt;
+        const { instruction, source, target, size, response, row } = prompt;
         const beside = besideOf(prompt);
         const kept = answers.map(({ latents }) => asRecorded(latents));
         const edited = await codec.decode(kept.map(({ latents }) => unpack(latents, size, sourceInput.patch)));
         return answers.map(({ finished }, i): Rendered => ({
-          item: { key: keys[i], instruction, source, ...beside, truth: target, edited: edited[i], finished },
+          item: { key: keys[i], instruction, source, ...beside, truth: target, row, edited: edited[i], finished },
           record: { ...kept[i].record, ...(beside.beside === undefined ? {} : { beside: beside.beside.length }) },
           caption: response === null ? instruction : `${instruction} → ${response}`,
         }));
@@ -83,8 +86,8 @@ export class EditorTask extends FlowTask<EditorPrompt, VisionEditSource> impleme
     );
   }
 
-  async labels(prompt: EditorPrompt): Promise<Partial<Pick<JudgeItem, 'beside'>> & Pick<JudgeItem, 'truth'>> {
-    return { ...besideOf(prompt), truth: prompt.target };
+  async labels(prompt: EditorPrompt): Promise<Pick<JudgeItem, 'beside' | 'truth' | 'row'>> {
+    return { ...besideOf(prompt), truth: prompt.target, row: prompt.row };
   }
 
   async dispose(): Promise<void> {
@@ -96,7 +99,7 @@ export class EditorTask extends FlowTask<EditorPrompt, VisionEditSource> impleme
   protected override async promptOf(from: VisionEditSource, index: number): Promise<EditorPrompt> {
     const { images, codec, sourceInput, config, instructions } = this.parts;
     const edit = from.edits.read(index);
-    const { id, instruction, where } = edit;
+    const { id, instruction, where, row } = edit;
     const files = await Promise.all(
       sourcesOf(edit).map(async (path) => this.#fitted(await images.read(path, where), path, where)),
     );
@@ -112,6 +115,7 @@ export class EditorTask extends FlowTask<EditorPrompt, VisionEditSource> impleme
       source,
       beside,
       target,
+      row,
       size: { channels: shown.channels, width: shown.width, height: shown.height },
       response,
       flow: editCondition(text, [shown, ...further], sourceInput, config, blank),

@@ -153,7 +153,7 @@ export function sampleVisionEdits(settings: Pick<VisionEditSettings, 'data'>, co
           const labeled = { what: 'the labeled image', answer: response ?? '', edited: truth };
           return {
             place: where,
-            item: { instruction, source, ...others, truth, ...label, row: { ...edit } },
+            item: { instruction, source, ...others, truth, ...label, row: edit.row },
             answers: [
               ...(truth === null ? [] : [labeled]),
               { what: 'the source, unchanged, without words', answer: '', edited: source },
