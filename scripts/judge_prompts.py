@@ -1,12 +1,14 @@
 """
-Writes the prompt files of a published judge from a clone of its repository, for the terms of the same names.
+Writes the prompt files of a published judge or benchmark from a clone of its repository, for the terms of the same names.
 
     python scripts/judge_prompts.py NAME CLONE FOLDER
 
-NAME is editscore, unified_reward_edit, rational_rewards_edit or pvc_judge (which needs PyYAML). Source files are read, never run.
+Judges: editscore, unified_reward_edit, rational_rewards_edit and pvc_judge. Benchmarks: gedit, imgedit, rise, kris and gedit_v2. pvc_judge and
+gedit_v2 need PyYAML. Source files are read, never run.
 """
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -69,10 +71,10 @@ def rational_rewards_edit(clone):
     return {"rational_rewards_edit.txt": texts["SYSTEM_PROMPT"] + SYSTEM_END + user}
 
 
-def pvc_judge(clone):
+def pair_prompt(clone, dimension):
     import yaml
 
-    path = clone / "src/prompts/assets/vlm/assessment/visual_consistency/pairwise/v1.yaml"
+    path = clone / "src/prompts/assets/vlm/assessment" / dimension / "pairwise" / "v1.yaml"
     prompt = yaml.safe_load(path.read_text(encoding="utf-8"))
     marks = {("input_image", None): "{source}", ("edited_images", 0): "{first}", ("edited_images", 1): "{second}"}
     user = ""
@@ -83,10 +85,107 @@ def pvc_judge(clone):
             user += ("\n" if user.endswith("}") else "") + text
         else:
             user += marks[(block["image"]["source"], block["image"].get("index"))]
-    return {"pvc_judge.txt": prompt["system_prompt"] + SYSTEM_END + user}
+    return prompt["system_prompt"] + SYSTEM_END + user
 
 
-KNOWN = {known.__name__: known for known in (editscore, unified_reward_edit, rational_rewards_edit, pvc_judge)}
+def pvc_judge(clone):
+    return {"pvc_judge.txt": pair_prompt(clone, "visual_consistency")}
+
+
+def gedit_v2(clone):
+    dimensions = {"instruction": "instruction_following", "quality": "visual_quality", "consistency": "visual_consistency"}
+    return {f"gedit_v2_{name}.txt": pair_prompt(clone, dimension) for name, dimension in dimensions.items()}
+
+
+def gedit(clone):
+    texts = texts_in(clone / "GEdit-Bench" / "viescore" / "vie_prompts.py")
+    context = texts["_context_no_delimit"]
+    sc = "\n".join([context, texts["_prompts_0shot_two_image_edit_rule"], texts["_prompts_0shot_tie_rule_SC"]])
+    return {
+        "gedit_sc.txt": sc.replace("<instruction>", "{instruction}") + "{source}{edited}",
+        "gedit_pq.txt": "\n".join([context, texts["_prompts_0shot_rule_PQ"]]) + "{edited}",
+    }
+
+
+def imgedit(clone):
+    texts = json.loads((clone / "Benchmark" / "Basic" / "prompts.json").read_text(encoding="utf-8"))
+    return {
+        f"imgedit_{kind}.txt": text.replace("<edit_prompt>", "{instruction}") + "{source}{edited}" for kind, text in texts.items()
+    }
+
+
+class Placeholders(dict):
+    """Keeps the placeholders of a Python format as they are, and undoubles its braces."""
+
+    def __missing__(self, name):
+        return "{" + name + "}"
+
+
+def formats(texts, names, images):
+    """Prompts that their scripts pass to str.format, with the images after each."""
+    return {
+        f"{name}.txt": texts[source].format_map(Placeholders()) + images.get(name, "{source}{edited}") for name, source in names.items()
+    }
+
+
+def rise(clone):
+    names = {
+        "consistency": "prompt_consist",
+        "reasoning": "prompt_reasoning",
+        "reasoning_image": "prompt_reasoning_w_input",
+        "quality": "prompt_generation",
+        "spatial_consistency": "prompt_spatial_cons",
+        "spatial_reasoning": "prompt_spatial_ref",
+        "spatial_reasoning_image": "prompt_spatial_ref_w_input",
+        "spatial_reference": "prompt_spatial_ref_img",
+        "spatial_quality": "prompt_spatial_qual",
+        "logical_consistency": "prompt_logical_cons",
+        "logical_consistency_answer": "prompt_logical_cons_ans",
+        "logical_text": "prompt_logical_txt",
+        "logical_image": "prompt_logical_img",
+        "logical_image_alone": "prompt_logical_img_wo_q",
+    }
+    alone = ("reasoning", "quality", "spatial_reasoning", "spatial_quality", "logical_text")
+    return formats(
+        texts_in(clone / "utils.py"),
+        {f"rise_{name}": source for name, source in names.items()},
+        {f"rise_{name}": "{edited}" for name in alone},
+    )
+
+
+def kris(clone):
+    names = {
+        "consistency": "prompt_consist",
+        "instruction": "prompt_instruction_following",
+        "anomaly": "prompt_abnormal_instruction_following",
+        "knowledge": "prompt_dual_evaluation",
+        "view": "prompt_view_instruction_following",
+        "quality": "prompt_quality",
+        "quality_several": "prompt_quality",
+        "consistency_several": "prompt_consist_multi",
+        "instruction_several": "prompt_instruction_multi",
+        "consistency_frames": "prompt_consist_temporal",
+        "instruction_frames": "prompt_instruction_temporal",
+    }
+    edited = "This is the edited image:{edited}"
+    pair = "This is the original image:{source}" + edited
+    images = {
+        "view": pair + "This is the ground truth image:{reference}",
+        "quality": edited,
+        "quality_several": "This is the image to evaluate:{edited}",
+    }
+    several = [name for name in names if name.endswith(("_several", "_frames")) and name not in images]
+    texts = texts_in(clone / "utils" / "prompts.py")
+    # Its script sends this question without formatting it.
+    texts["prompt_quality"] = texts["prompt_quality"].replace("{", "{{").replace("}", "}}")
+    shown = {**{name: pair for name in names}, **images, **{name: "{sequence}" for name in several}}
+    return formats(texts, {f"kris_{name}": source for name, source in names.items()}, {f"kris_{name}": shown[name] for name in names})
+
+
+KNOWN = {
+    known.__name__: known
+    for known in (editscore, unified_reward_edit, rational_rewards_edit, pvc_judge, gedit, imgedit, rise, kris, gedit_v2)
+}
 
 
 def main():

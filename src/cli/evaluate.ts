@@ -9,6 +9,8 @@ import { findRun } from '../run/find.js';
 import { encodeLine } from '../run/journal.js';
 import { evaluatedAt, evaluationTable, readEvaluation, type EvaluationReport } from '../run/report/evaluation.js';
 import { readState } from '../run/state.js';
+import type { BenchmarkChoice } from '../run/report/benchmark.js';
+import { getPath } from '../core/schema/walk.js';
 import { outputWidth, printError, printJson, printLine, printSentence, printWarnings } from './shared/output.js';
 import { abortOnSignals, INTERRUPTED } from './shared/signals.js';
 import {
@@ -42,6 +44,12 @@ export const evaluateVerb: Action = {
       )
       .option('data', listOption('Held-out dataset instead of data.validation (repeatable)'))
       .option('measure', listOption('Also score with this term, instead of validation.measure (repeatable)'))
+      .option(
+        'benchmark',
+        textOption(
+          'Score with the published questions of a benchmark instead of the reward, on the folder in --data: a name, or its settings as JSON',
+        ),
+      )
       .option('against', textOption('Print the paired difference to this: RUN[@CHECKPOINT], or a model as in --model'))
       .option('with', overlayOption)
       .option('set', {
@@ -54,6 +62,7 @@ export const evaluateVerb: Action = {
       .example('$0 evaluate sft_s__rl_s', 'The last checkpoint, on its own held-out data')
       .example('$0 evaluate sft_s__rl_s@best --against sft_s__rl_s@60', 'Compare two checkpoints prompt by prompt')
       .example('$0 evaluate sft_s__rl_s --data my/bench.jsonl --measure ground_score', 'Other data and another measure')
+      .example('$0 evaluate editor --benchmark imgedit --data imgedit', 'The numbers of a published benchmark')
       .example('$0 evaluate configs/text_plain.jsonnet --model exported', 'A folder from editrl export'),
   run: async (args) => {
     const json = flag(args, 'json');
@@ -83,7 +92,8 @@ export const evaluateVerb: Action = {
       view.end();
       await launcher.close();
     }
-    show(subjects, json);
+    if (text(args, 'benchmark') === '') show(subjects, json);
+    else await showBenchmark(subjects, texts(args, 'data')[0], json);
     return 0;
   },
 };
@@ -96,6 +106,7 @@ async function subjectsOf(args: Arguments): Promise<EvaluationSubject[]> {
   const changes: EvaluationChanges = {
     data: texts(args, 'data'),
     measures: texts(args, 'measure'),
+    ...(text(args, 'benchmark') === '' ? {} : { benchmark: text(args, 'benchmark') }),
     sets: texts(args, 'set'),
     trust: flag(args, 'trust'),
   };
@@ -162,6 +173,30 @@ function show([own, other]: readonly EvaluationSubject[], json: boolean): void {
   if (recorded !== null) printSentence(recorded);
   printLine(`records  ${own.paths.dir}`);
   if (existsSync(own.paths.contactSheet)) printLine(`answers  ${own.paths.contactSheet}`);
+}
+
+/** Writes and prints the published numbers of a benchmark. */
+async function showBenchmark(subjects: readonly EvaluationSubject[], folder: string, json: boolean): Promise<void> {
+  const [{ benchmarkReport, benchmarkText }, { benchmarkLists }] = await Promise.all([
+    import('../run/report/benchmark.js'),
+    import('../launch/evaluation.js'),
+  ]);
+  const lists = benchmarkLists(folder);
+  const reports = await Promise.all(
+    subjects.map(async (subject) => {
+      const [choice] = getPath(subject.config.settings, 'reward.terms') as readonly BenchmarkChoice[];
+      return { evaluated: subject.label, ...(await benchmarkReport(placeOf(subject), choice, lists)) };
+    }),
+  );
+  if (json) {
+    printJson(JSON.parse(encodeLine({ evaluations: reports }).line));
+    return;
+  }
+  for (const [i, report] of reports.entries()) {
+    printLine(`${report.evaluated}\n`);
+    printLine(benchmarkText(report, outputWidth()));
+    printLine(`\nrecords    ${subjects[i].paths.benchmark}\n`);
+  }
 }
 
 function placeOf({ paths, config }: EvaluationSubject): { paths: EvaluationSubject['paths']; iteration: number } {

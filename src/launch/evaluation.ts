@@ -1,5 +1,5 @@
 /** Subjects of an evaluation without training: a checkpoint of a run, or a config's model. Each is a config with its own run directory. */
-import { existsSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { canonicalJson, resultHash } from '../config/hash.js';
 import { loadConfig, type EvaluatedWeights, type LoadedConfig } from '../config/load.js';
@@ -7,6 +7,8 @@ import { deepFreeze } from '../config/settle.js';
 import { parseSet } from '../config/sets.js';
 import { CheckpointError, RunError, UsageError } from '../core/errors.js';
 import { sha256 } from '../core/images/image.js';
+import { inBrief } from '../core/text.js';
+import { benchmarkNames } from '../rewards/benchmarks/table.js';
 import { stagingFolder, sweepStaging } from '../core/files.js';
 import { hubKey, type RunResolver } from '../models/reference.js';
 import { isTrainable } from '../config/recipes.js';
@@ -31,6 +33,8 @@ export interface EvaluationChanges {
   readonly data: readonly string[];
   /** Terms in place of `validation.measure`, as a name or as JSON. */
   readonly measures: readonly string[];
+  /** A benchmark in place of the reward, as a name or as JSON. `data` is then its folder. Absent: the run's own reward. */
+  readonly benchmark?: string;
   /** `a.b=value`. */
   readonly sets: readonly string[];
   /** Whether to follow the record of a run that may be another user's. */
@@ -110,7 +114,7 @@ export async function evaluatedModel(
 }
 
 /** Datasets are paths, or paths below `data.dir`. Raises UsageError for a key that no evaluation depends on. */
-function setsOf({ data, measures, sets }: EvaluationChanges, dataDir: unknown): string[] {
+function setsOf({ data, measures, sets, benchmark }: EvaluationChanges, dataDir: unknown): string[] {
   for (const set of sets) {
     const section = parseSet(set).path.split('.')[0];
     if (SECTIONS.includes(section)) continue;
@@ -118,6 +122,7 @@ function setsOf({ data, measures, sets }: EvaluationChanges, dataDir: unknown): 
       next: 'The other settings took effect when the weights were trained.',
     });
   }
+  if (benchmark !== undefined) return [...benchmarkSets(benchmark, data, measures), ...sets];
   const listed = data.map((path) => {
     const places = typeof dataDir === 'string' ? [path, join(dataDir, path)] : [path];
     const found = places.find((place) => existsSync(place));
@@ -128,6 +133,46 @@ function setsOf({ data, measures, sets }: EvaluationChanges, dataDir: unknown): 
     ...sets,
     ...(data.length === 0 ? [] : [`data.validation=${JSON.stringify(listed)}`]),
     ...(measures.length === 0 ? [] : [`validation.measure=${JSON.stringify(terms)}`]),
+  ];
+}
+
+/** The lists of a benchmark's folder. Raises UsageError for a folder without any. */
+export function benchmarkLists(folder: string): readonly string[] {
+  const isFolder = existsSync(folder) && statSync(folder).isDirectory();
+  const lists = isFolder ? readdirSync(folder).filter((name) => name.endsWith('.jsonl')) : [];
+  if (lists.length > 0) return lists.sort().map((name) => resolve(folder, name));
+  throw new UsageError(`--data ${folder}: found no .jsonl files; allowed: a folder that editrl data bench wrote`, {
+    next: 'Write it with: editrl data bench … --out FOLDER.',
+  });
+}
+
+/** The `--set`s that score all edits of a benchmark with its questions instead of the reward. */
+function benchmarkSets(benchmark: string, data: readonly string[], measures: readonly string[]): string[] {
+  const term = parseSet(`benchmark=${benchmark}`).value;
+  const chosen = isObject(term) ? term : { name: term };
+  const { name } = chosen as { readonly name?: unknown };
+  if (!(benchmarkNames as readonly unknown[]).includes(name)) {
+    throw new UsageError(`--benchmark: found ${inBrief(name)}; allowed: ${benchmarkNames.join(', ')}`, {
+      next: 'Give further settings as JSON: --benchmark \'{"name": "gedit_v2", "gallery": "gallery", "opponents": ["BAGEL"]}\'.',
+    });
+  }
+  if (data.length !== 1) {
+    throw new UsageError(`--benchmark: found ${data.length} folders in --data; allowed: one`, {
+      next: 'Name the folder that editrl data bench wrote: --data FOLDER.',
+    });
+  }
+  if (measures.length > 0) throw new UsageError('found --measure with --benchmark; allowed: one of them');
+  const [folder] = data;
+  const lists = benchmarkLists(folder);
+  const most = Math.max(...lists.map((list) => readFileSync(list, 'utf8').split('\n').length));
+  const reward = [{ ...chosen, folder: resolve(folder), weight: 1 }];
+  return [
+    `data.validation=${JSON.stringify(lists.map((path) => ({ path })))}`,
+    `validation.prompts=${most}`,
+    'validation.measure=[]',
+    'reward.mode=null',
+    'reward.also_compute=[]',
+    `reward.terms=${JSON.stringify(reward)}`,
   ];
 }
 

@@ -112,6 +112,10 @@ export class RunPaths {
     const file = (suffix: string): string => join(this.rescoredDir, `${name}${suffix}`);
     return { outcomes: file('.jsonl'), summary: file('.json'), judgements: file('.judgements.jsonl') };
   }
+  /** The published numbers of a benchmark. */
+  get benchmark(): string {
+    return join(this.dir, 'benchmark.json');
+  }
   /** Evaluations of the run's checkpoints without training, each in its own run directory. */
   get evaluationsDir(): string {
     return join(this.dir, 'evaluations');

@@ -82,6 +82,41 @@ describe('what is evaluated', () => {
     );
   });
 
+  it('scores a benchmark with its questions instead of the reward', () => {
+    const run = new RunPaths(base, 'sft_s__rl_s');
+    const folder = join(base, 'imgedit');
+    const judged = ['reward.endpoint=http://judge:4877'];
+    mkdirSync(folder, { recursive: true });
+    for (const [name, rows] of [
+      ['add', 3],
+      ['remove', 5],
+    ] as const) {
+      writeFileSync(join(folder, `${name}.jsonl`), '{"source": "a.png"}\n'.repeat(rows));
+    }
+    const { config } = evaluatedRun(run, 4, { ...NOTHING, sets: judged, data: [folder], benchmark: 'imgedit' });
+    const get = (path: string): unknown => getPath(config.settings, path);
+    expect(get('data.validation')).toMatchObject([
+      { path: join(folder, 'add.jsonl') },
+      { path: join(folder, 'remove.jsonl') },
+    ]);
+    expect(get('validation.prompts')).toBeGreaterThanOrEqual(5);
+    expect(get('validation.measure')).toEqual([]);
+    expect(get('reward.mode')).toBeNull();
+    expect(get('reward.terms')).toEqual([{ name: 'imgedit', weight: 1, folder, model: null }]);
+
+    const given = '{"name": "gedit_v2", "gallery": "g", "opponents": ["BAGEL"]}';
+    const pairs = evaluatedRun(run, 4, { ...NOTHING, sets: judged, data: [folder], benchmark: given });
+    expect(getPath(pairs.config.settings, 'reward.terms')).toMatchObject([{ name: 'gedit_v2', opponents: ['BAGEL'] }]);
+
+    const wrong = (changes: Partial<EvaluationChanges>) => () => evaluatedRun(run, 4, { ...NOTHING, ...changes });
+    expect(wrong({ benchmark: 'mmbench', data: [folder] })).toThrow(
+      '--benchmark: found "mmbench"; allowed: gedit, imgedit, rise, kris, gedit_v2',
+    );
+    expect(wrong({ benchmark: 'rise' })).toThrow('--benchmark: found 0 folders in --data; allowed: one');
+    expect(wrong({ benchmark: 'rise', data: [join(base, 'none')] })).toThrow('found no .jsonl files');
+    expect(wrong({ benchmark: 'rise', data: [folder], measures: ['jpeg_size'] })).toThrow('--measure with --benchmark');
+  });
+
   it('is a folder in the place of what a config starts from', async () => {
     const folder = join(base, 'exported');
     mkdirSync(folder, { recursive: true });

@@ -1,5 +1,7 @@
 /** Every kind of term, by its name in a config. A new kind is one file beside this one and one line here. */
 import type { TermKind } from './term.js';
+import { benchmarks } from '../benchmarks/table.js';
+import { benchmarkTerm } from './judged/benchmark_term.js';
 import { alignQuality } from './align_quality.js';
 import { answerJudge } from './answer_judge.js';
 import { clip } from './clip.js';
@@ -40,6 +42,11 @@ export const termKinds = {
   unified_reward_edit: unifiedRewardEdit,
   rational_rewards_edit: rationalRewardsEdit,
   pvc_judge: pvcJudge,
+  gedit: benchmarkTerm(benchmarks.gedit),
+  imgedit: benchmarkTerm(benchmarks.imgedit),
+  rise: benchmarkTerm(benchmarks.rise),
+  kris: benchmarkTerm(benchmarks.kris),
+  gedit_v2: benchmarkTerm(benchmarks.gedit_v2),
   ocr,
   ocr_confidence: ocrConfidence,
   clip,

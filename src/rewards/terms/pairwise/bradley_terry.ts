@@ -81,12 +81,13 @@ function likelihoodOf(strengths: readonly number[], games: readonly Game[]): Lik
   return { value, gradient, curvature };
 }
 
-function multiply(matrix: readonly (readonly number[])[], vector: readonly number[]): number[] {
+/** The product of a matrix and a vector. */
+export function multiply(matrix: readonly (readonly number[])[], vector: readonly number[]): number[] {
   return matrix.map((row) => row.reduce((sum, entry, k) => sum + entry * vector[k], 0));
 }
 
 /** The inverse of a positive definite matrix, by Gauss and Jordan: its pivots stay on the diagonal. */
-function inverse(matrix: readonly (readonly number[])[]): number[][] {
+export function inverse(matrix: readonly (readonly number[])[]): number[][] {
   const size = matrix.length;
   const rows = matrix.map((row, i) => [...row, ...row.map((_, k) => (i === k ? 1 : 0))]);
   for (let at = 0; at < size; at++) {
