@@ -2,6 +2,7 @@
  * Supported and rejected formats and models, from the tables in the code. `editrl doctor` and
  * docs/reference/coverage.md show them.
  */
+import { agreementSection, type Agreements } from './agreement.js';
 import { WEIGHT_DTYPES } from '../core/safetensors.js';
 import { visionTokenizerTypes } from '../train/environments/vision_tokens.js';
 import { pipelineClasses } from '../models/pipeline.js';
@@ -114,15 +115,15 @@ function valuesOf(choice: {
   return valuesOf(choice.unwrap?.() as Parameters<typeof valuesOf>[0]);
 }
 
-/** The text of docs/reference/coverage.md. */
-export function coveragePage(): string {
+/** The text of docs/reference/coverage.md, with the comparisons of docs/reference/agreement.json. */
+export function coveragePage(compared: Agreements): string {
   const rows = coverage().map(
     ({ what, names, refuses }) => `| ${what} | ${names.map((name) => `\`${name}\``).join(', ')} | ${refuses} |`,
   );
   return [
     '# Coverage',
     '',
-    'The code generates this page (`npm run build && node dist/scripts/coverage.js`), and `editrl doctor` prints the same. editrl rejects everything else by name before a run starts.',
+    'The code generates this page (`npm run build && node dist/scripts/coverage.js`), and `editrl doctor` prints its first table. editrl rejects everything else by name before a run starts.',
     '',
     '| kind | supported | rejected |',
     '| --- | --- | --- |',
@@ -130,5 +131,6 @@ export function coveragePage(): string {
     '',
     LIMITS,
     '',
+    ...agreementSection(compared, modelTypes),
   ].join('\n');
 }

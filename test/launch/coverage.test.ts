@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { format } from 'prettier';
 import { expect, it } from 'vitest';
 import { coverage, coveragePage } from '../../src/launch/coverage.js';
+import type { Agreements } from '../../src/launch/agreement.js';
 import { readArchitecture } from '../../src/compute/nets/decoder/architectures.js';
 import { peftDefaults } from '../../src/models/adapters/peft_defaults.js';
 import { testFolders } from '../support/folder.js';
@@ -10,8 +11,15 @@ import { testFolders } from '../support/folder.js';
 const newFolder = testFolders('coverage');
 
 it('docs/reference/coverage.md is what the tables of the code say', async () => {
-  const page = join(import.meta.dirname, '../../docs/reference/coverage.md');
-  expect(readFileSync(page, 'utf8')).toBe(await format(coveragePage(), { parser: 'markdown' }));
+  const folder = join(import.meta.dirname, '../../docs/reference');
+  const compared = JSON.parse(readFileSync(join(folder, 'agreement.json'), 'utf8')) as Agreements;
+  const page = await format(coveragePage(compared), { parser: 'markdown' });
+  expect(readFileSync(join(folder, 'coverage.md'), 'utf8')).toBe(page);
+  expect(Object.keys(compared).length).toBeGreaterThan(10);
+  for (const { model_type, differences } of Object.values(compared)) {
+    expect(coverage()[0].names).toContain(model_type);
+    for (const [quantity, difference] of Object.entries(differences)) expect(difference, quantity).toBeLessThan(2e-5);
+  }
 });
 
 it('names what is covered in every row, once', () => {

@@ -17,7 +17,7 @@ import type { PolicyModel } from '../../../src/models/adapters/policy_model.js';
 import { openDecoder } from '../../../src/models/networks/decoder.js';
 import { type TokenFormat, unrestricted } from '../../../src/models/tokenizer/format.js';
 import type { TokenPolicy } from '../../../src/train/policies/tokens/policy.js';
-import { distance, recordAgreement } from '../../support/agreement.js';
+import { distance, linearLayers, recordAgreement } from '../../support/agreement.js';
 import { writeCheckpoint } from '../../support/checkpoint.js';
 import { testFolders } from '../../support/folder.js';
 import { learnerOf, tokenPolicy } from './small_lesson.js';
@@ -179,7 +179,6 @@ describe.skipIf(missing !== null)(
       };
       const compared = 4 * expected.starts.length;
       const all = equal + equalOf(answers, theirs.adapter) + equalOf(answers, theirs.merged);
-      const kinds = [...config.adapter.layers].map((layer) => must(layer.split('.').at(-1), layer));
       await recordAgreement(name, {
         model_type: (JSON.parse(description) as { readonly model_type: string }).model_type,
         inputs: 'text',
@@ -187,7 +186,7 @@ describe.skipIf(missing !== null)(
         peft: expected.versions.peft,
         differences: found,
         answers: { equal: all, compared },
-        adapted: [...new Set(kinds)].sort(),
+        adapted: linearLayers(config),
       });
       for (const [quantity, difference] of Object.entries(found)) expect(difference, quantity).toBeLessThan(1e-5);
       expect(all).toBe(compared);

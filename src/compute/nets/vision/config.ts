@@ -299,7 +299,12 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
   const type = json['model_type'];
   const family = typeof type === 'string' && Object.hasOwn(families, type) ? (type as VisionFamily) : null;
   if (family === null || json['vision_config'] === undefined) {
-    throw new CheckpointError('this model does not see', {
+    const found = JSON.stringify(type);
+    const problem =
+      json['vision_config'] === undefined
+        ? `model_type ${found} without vision_config reads no images`
+        : `the vision encoder of model_type ${found} is not supported, only its text model`;
+    throw new CheckpointError(problem, {
       where,
       next: `Name a model of one of these types, with its vision_config: ${visionDecoderTypes.join(', ')}.`,
     });

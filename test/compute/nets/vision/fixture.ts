@@ -34,6 +34,8 @@ interface Given {
 }
 
 export interface Expected {
+  /** The version of transformers. */
+  readonly transformers: string;
   /** For each prompt, answer and token: [vocabulary]. */
   readonly logits: readonly (readonly (readonly (readonly number[])[])[])[];
   /** For each prompt and answer: [tokens, width]. */

@@ -11,6 +11,9 @@ import { layerStates } from '../../../../src/compute/nets/decoder/decoder.js';
 import { hasVision } from '../../../../src/compute/nets/decoder/config.js';
 import { Session } from '../../../../src/compute/onnx/session.js';
 import { adaptFrom, peftNames, withStoredAdapter } from '../../../../src/models/adapters/decoder.js';
+import { PEFT_VERSION } from '../../../../src/models/adapters/peft_defaults.js';
+import type { Quantity } from '../../../../src/launch/agreement.js';
+import { distance, linearLayers, recordAgreement } from '../../../support/agreement.js';
 import { openDecoder } from '../../../../src/models/networks/decoder.js';
 import type { PolicyModel } from '../../../../src/models/adapters/policy_model.js';
 import { Reader } from '../../../../src/train/policies/tokens/hidden_states.js';
@@ -27,11 +30,24 @@ const adapted = must(expected.adapted, 'the adapted model');
 const root = mkdtempSync(join(tmpdir(), 'editrl-qwen3-vl-'));
 afterAll(() => rmSync(root, { recursive: true }));
 
-/** The largest difference, relative to the largest value. */
-function distance(found: Float32Array, wanted: Float32Array): number {
-  expect(found).toHaveLength(wanted.length);
-  const largest = wanted.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
-  return found.reduce((most, x, i) => Math.max(most, Math.abs(x - wanted[i])), 0) / largest;
+const measured: Partial<Record<Quantity, number>> = {};
+afterAll(() =>
+  recordAgreement(family, {
+    model_type: family,
+    inputs: 'text, images, clips',
+    transformers: expected.transformers,
+    peft: PEFT_VERSION,
+    differences: measured,
+    answers: null,
+    adapted: linearLayers(modelOf(family).config),
+  }),
+);
+
+/** Expects a difference of at most 1e-5 of the largest value, and keeps it for the page. */
+function expectClose(quantity: Quantity, differences: readonly number[]): void {
+  const largest = Math.max(...differences);
+  measured[quantity] = Math.max(largest, measured[quantity] ?? 0);
+  expect(largest, quantity).toBeLessThan(1e-5);
 }
 
 const own = (name: string): string =>
@@ -69,7 +85,7 @@ async function learned(
   return { logProbs: statistics.flat().flatMap(({ logProbs }) => [...logProbs]), gradients };
 }
 
-function expectLogProbs(found: readonly number[], logits: typeof expected.logits): void {
+function expectLogProbs(quantity: Quantity, found: readonly number[], logits: typeof expected.logits): void {
   const wanted = logits.flatMap((answers, p) =>
     answers.flatMap((rows, a) =>
       rows.map((row, t) => {
@@ -79,7 +95,7 @@ function expectLogProbs(found: readonly number[], logits: typeof expected.logits
       }),
     ),
   );
-  expect(distance(Float32Array.from(found), Float32Array.from(wanted))).toBeLessThan(1e-5);
+  expectClose(quantity, [distance(found, wanted)]);
 }
 
 describe('Qwen3-VL as transformers computes it, to 1e-5 of the largest value', () => {
@@ -93,7 +109,7 @@ describe('Qwen3-VL as transformers computes it, to 1e-5 of the largest value', (
     const found = await reader.read(items, model.weights);
     await reader.dispose();
     const worst = expected.hidden.map((text, i) => distance(found[i].states, floatsOf(text)));
-    expect(Math.max(...worst)).toBeLessThan(1e-5);
+    expectClose('states', worst);
   });
 
   it('has its rows after each block, to which later blocks add images', async () => {
@@ -132,11 +148,11 @@ describe('Qwen3-VL as transformers computes it, to 1e-5 of the largest value', (
 
   it('has its log-probabilities and its gradients in every part', async () => {
     const { logProbs, gradients } = await learned(model);
-    expectLogProbs(logProbs, expected.logits);
+    expectLogProbs('logProbs', logProbs, expected.logits);
     const worst = Object.entries(expected.gradients).map(([name, text]) =>
       distance(must(gradients.get(own(name)), name), floatsOf(text)),
     );
-    expect(Math.max(...worst)).toBeLessThan(1e-5);
+    expectClose('gradients', worst);
     expect([...gradients.keys()].filter((name) => name.startsWith('visual.'))).toHaveLength(
       Object.keys(expected.gradients).filter((name) => name.startsWith('model.visual.')).length,
     );
@@ -170,11 +186,11 @@ describe("Qwen3-VL with PEFT's adapter of every linear layer", () => {
       format,
       trains: everything,
     });
-    expectLogProbs(logProbs, adapted.logits);
+    expectLogProbs('adapterLogProbs', logProbs, adapted.logits);
     const worst = Object.entries(adapted.gradients).map(([name, text]) =>
       distance(must(gradients.get(own(name)), name), floatsOf(text)),
     );
     expect(worst.length).toBeGreaterThan(40);
-    expect(Math.max(...worst)).toBeLessThan(1e-5);
+    expectClose('adapterGradients', worst);
   });
 });
