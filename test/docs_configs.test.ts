@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { loadConfig, type LoadedConfig } from '../src/config/load.js';
 import { memoryOf } from '../src/launch/machine/estimate.js';
 import { shapesOf } from '../src/launch/machine/shapes.js';
+import { QWEN } from './recipes/edit_response/qwen_7b.js';
 import { testFolders } from './support/folder.js';
 
 const newFolder = testFolders('docs-configs');
@@ -80,41 +81,3 @@ describe('Jsonnet in the documentation', () => {
     expect(page).toContain(`${((bytes ?? 0) / GIB).toFixed(1)} GiB by`);
   });
 });
-
-/** The config.json of Qwen2.5-VL-7B-Instruct. */
-const QWEN = {
-  architectures: ['Qwen2_5_VLForConditionalGeneration'],
-  model_type: 'qwen2_5_vl',
-  vocab_size: 152064,
-  hidden_size: 3584,
-  intermediate_size: 18944,
-  num_hidden_layers: 28,
-  num_attention_heads: 28,
-  num_key_value_heads: 4,
-  max_position_embeddings: 128000,
-  rms_norm_eps: 1e-6,
-  rope_theta: 1000000,
-  hidden_act: 'silu',
-  tie_word_embeddings: false,
-  rope_scaling: { type: 'mrope', mrope_section: [16, 24, 24] },
-  image_token_id: 151655,
-  video_token_id: 151656,
-  vision_start_token_id: 151652,
-  vision_end_token_id: 151653,
-  vision_config: {
-    depth: 32,
-    hidden_act: 'silu',
-    hidden_size: 1280,
-    intermediate_size: 3420,
-    num_heads: 16,
-    in_chans: 3,
-    out_hidden_size: 3584,
-    patch_size: 14,
-    spatial_merge_size: 2,
-    spatial_patch_size: 14,
-    window_size: 112,
-    fullatt_block_indexes: [7, 15, 23, 31],
-    tokens_per_second: 2,
-    temporal_patch_size: 2,
-  },
-};

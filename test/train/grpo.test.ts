@@ -1,45 +1,20 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { Outcome } from '../../src/rewards/score/types.js';
-import { soloGroup } from '../../src/core/group/process_group.js';
 import { type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/train/policies/tokens/batch.js';
 import type { Scorer } from '../../src/train/scoring/scorer.js';
-import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import {
   rewardByName,
   scored,
   scorerOf,
-  smallTraining,
   unscored,
   zero,
   type IterationRecord,
   type SmallTraining,
-  type SmallTrainingMore,
+  smallTrainings,
 } from './small_training.js';
 
-const root = mkdtempSync(join(tmpdir(), 'grpo-'));
-let world: SmallWorld;
-beforeAll(async () => {
-  world = await makeSmallWorld(root);
-});
-const open: SmallTraining[] = [];
-afterAll(async () => {
-  await Promise.all(open.map(({ training }) => training.dispose()));
-  rmSync(root, { recursive: true });
-});
-
-function make(
-  scorer: Scorer,
-  changes: Record<string, Record<string, unknown>> = {},
-  more: SmallTrainingMore = {},
-): SmallTraining {
-  const made = smallTraining(smallSettings(world, changes), scorer, soloGroup(), more);
-  open.push(made);
-  return made;
-}
+const make = smallTrainings('grpo-');
 
 /**
  * The loss of a first iteration from what was recorded of it: the policy still is its start, so KL is 0, and the rollout's

@@ -1,46 +1,15 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { encodePlainPng } from '../../src/core/images/png.js';
-import { soloGroup } from '../../src/core/group/process_group.js';
 import type { Answer, Policy } from '../../src/train/policies/policy.js';
 import type { JudgeItem } from '../../src/rewards/score/types.js';
 import type { Scorer } from '../../src/train/scoring/scorer.js';
 import type { Prompt } from '../../src/train/scoring/task.js';
 import type { EpisodeImages } from '../../src/run/episodes.js';
 import { HeldOut } from '../../src/train/held_out.js';
-import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import { onRanks } from './groups.js';
-import {
-  scored,
-  scorerOf,
-  smallTraining,
-  unscored,
-  zero,
-  type SmallTraining,
-  type SmallTrainingMore,
-} from './small_training.js';
+import { scored, scorerOf, unscored, zero, smallTrainings } from './small_training.js';
 
-const root = mkdtempSync(join(tmpdir(), 'held-out-'));
-let world: SmallWorld;
-const open: SmallTraining[] = [];
-beforeAll(async () => {
-  world = await makeSmallWorld(root);
-});
-afterAll(async () => {
-  await Promise.all(open.map(({ training }) => training.dispose()));
-  rmSync(root, { recursive: true });
-});
-function make(
-  scorer: Scorer,
-  changes: Record<string, Record<string, unknown>> = {},
-  more: SmallTrainingMore = {},
-): SmallTraining {
-  const made = smallTraining(smallSettings(world, changes), scorer, soloGroup(), more);
-  open.push(made);
-  return made;
-}
+const make = smallTrainings('held-out-');
 
 describe('held-out evaluation', () => {
   it('averages what is scored, counts what is not, and counts zeros by rule as 0', async () => {

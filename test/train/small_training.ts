@@ -1,4 +1,9 @@
 /** GRPO on the small world, with a scorer of the test's own. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll } from 'vitest';
+import { makeSmallWorld, smallSettings, type SmallWorld } from '../recipes/image_edit_tokens/small_world.js';
 import type { ImageEditSettings } from '../../src/recipes/image_edit_tokens/settings.js';
 import { InternalError } from '../../src/core/errors.js';
 import { RandomStream } from '../../src/core/random.js';
@@ -109,4 +114,27 @@ export function scorerOf(score: (key: string) => Outcome): Scorer {
 /** A reward in [0, 10) that depends on the episode's name alone. */
 export function rewardByName(key: string): number {
   return 10 * new RandomStream('reward', key).uniform();
+}
+
+/** Makes trainings on a small world, and disposes of them after the tests of the file. */
+export function smallTrainings(prefix: string) {
+  const root = mkdtempSync(join(tmpdir(), prefix));
+  let world: SmallWorld;
+  const open: SmallTraining[] = [];
+  beforeAll(async () => {
+    world = await makeSmallWorld(root);
+  });
+  afterAll(async () => {
+    await Promise.all(open.map(({ training }) => training.dispose()));
+    rmSync(root, { recursive: true });
+  });
+  return (
+    scorer: Scorer,
+    changes: Record<string, Record<string, unknown>> = {},
+    more: SmallTrainingMore = {},
+  ): SmallTraining => {
+    const made = smallTraining(smallSettings(world, changes), scorer, soloGroup(), more);
+    open.push(made);
+    return made;
+  };
 }

@@ -6,6 +6,7 @@ import { loadConfig } from '../../../src/config/load.js';
 import { memoryOf } from '../../../src/launch/machine/estimate.js';
 import { shapesOf } from '../../../src/launch/machine/shapes.js';
 import { testFolders } from '../../support/folder.js';
+import { QWEN } from './qwen_7b.js';
 
 const newFolder = testFolders('real-size');
 const GIB = 2 ** 30;
@@ -17,43 +18,6 @@ function folderOf(config: object): string {
   return folder;
 }
 
-/** Qwen2.5-VL-7B-Instruct. */
-const seeing = {
-  architectures: ['Qwen2_5_VLForConditionalGeneration'],
-  model_type: 'qwen2_5_vl',
-  vocab_size: 152064,
-  hidden_size: 3584,
-  intermediate_size: 18944,
-  num_hidden_layers: 28,
-  num_attention_heads: 28,
-  num_key_value_heads: 4,
-  max_position_embeddings: 128000,
-  rms_norm_eps: 1e-6,
-  rope_theta: 1000000,
-  hidden_act: 'silu',
-  tie_word_embeddings: false,
-  rope_scaling: { type: 'mrope', mrope_section: [16, 24, 24] },
-  image_token_id: 151655,
-  video_token_id: 151656,
-  vision_start_token_id: 151652,
-  vision_end_token_id: 151653,
-  vision_config: {
-    depth: 32,
-    hidden_act: 'silu',
-    hidden_size: 1280,
-    intermediate_size: 3420,
-    num_heads: 16,
-    in_chans: 3,
-    out_hidden_size: 3584,
-    patch_size: 14,
-    spatial_merge_size: 2,
-    spatial_patch_size: 14,
-    window_size: 112,
-    fullatt_block_indexes: [7, 15, 23, 31],
-    tokens_per_second: 2,
-    temporal_patch_size: 2,
-  },
-};
 /** Qwen-Image-Edit's transformer: 20.4 billion parameters. */
 const editor = { _class_name: 'QwenImageTransformer2DModel' };
 
@@ -90,7 +54,7 @@ async function needed(model: string, draws: string, rows: readonly object[] = []
 
 describe('edit_response at real size', () => {
   it('counts the policy, and beside it the transformer that draws', async () => {
-    const model = folderOf(seeing);
+    const model = folderOf(QWEN);
     const without = await needed(model, folderOf({}));
     const saved = await needed(model, folderOf(editor));
     expect([without.gib, saved.gib]).toEqual([56, 132]);
@@ -98,7 +62,7 @@ describe('edit_response at real size', () => {
   });
 
   it('counts the tokens of all images of a row while it is drawn, each within environment.max_pixels', async () => {
-    const [model, draws] = [folderOf(seeing), folderOf(editor)];
+    const [model, draws] = [folderOf(QWEN), folderOf(editor)];
     const file = join(newFolder(), 'image.png');
     mkdirSync(dirname(file), { recursive: true });
     // The beginning of a PNG of 2048x512 pixels.

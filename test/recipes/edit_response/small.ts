@@ -3,26 +3,17 @@ import type { EditResponseSettings } from '../../../src/recipes/edit_response/se
 import type { FluxConfig, QwenImageConfig } from '../../../src/compute/nets/flow/config.js';
 import { config as flow, ofQwen } from '../../train/policies/flow/small_flow.js';
 import { smallConfig } from '../small_config.js';
-
-const init = {
-  hidden_size: 16,
-  intermediate_size: 24,
-  num_hidden_layers: 1,
-  num_attention_heads: 2,
-  num_key_value_heads: 1,
-  vision: { depth: 1, hidden_size: 16, intermediate_size: 16, num_heads: 2, patch_size: 4 },
-};
-const exactly = { min_pixels: 1024, max_pixels: 1024 };
+import { exactly, smallRun, smallSeeing } from '../small_policy.js';
 
 export const { problemsOf, smallSettings } = smallConfig<EditResponseSettings>({
-  run_name: 'small',
+  ...smallRun,
   task: 'edit_response',
-  seed: 5,
-  num_iterations: 2,
-  algorithm: { type: 'grpo' },
-  optimizer: { learning_rate: 0.01, per_device_batch_size: 4 },
-  rollout: { episodes_per_iteration: 8, generations_per_sample: 4, max_response_tokens: 8 },
-  policy: { init, model_context_size: 64, pixels: { image: exactly }, engine: { provider: 'cpu', threads: 1 } },
+  policy: {
+    init: smallSeeing,
+    model_context_size: 64,
+    pixels: { image: exactly },
+    engine: { provider: 'cpu', threads: 1 },
+  },
   prompt: { chat: false },
   data: {
     train: [],
@@ -40,7 +31,7 @@ export const drawing: FluxConfig = {
   ...flow,
   in_channels: 2 * 3 * PATCH ** 2,
   out_channels: 3 * PATCH ** 2,
-  joint_attention_dim: init.hidden_size,
+  joint_attention_dim: smallSeeing.hidden_size,
   ip_adapter: null,
 };
 /** One of Qwen-Image-Edit-2511's form, which is shown any number of images as further tokens. */
@@ -48,6 +39,6 @@ export const joining: QwenImageConfig = {
   ...ofQwen,
   patch_size: PATCH,
   in_channels: 3 * PATCH ** 2,
-  joint_attention_dim: init.hidden_size,
+  joint_attention_dim: smallSeeing.hidden_size,
   zero_cond_t: true,
 };

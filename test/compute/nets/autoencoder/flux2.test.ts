@@ -1,39 +1,17 @@
-/** A model that diffusers saved; test/fixture_scripts/autoencoder.py makes it and what it is compared with. */
-import { cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { CheckpointError, must } from '../../../../src/core/errors.js';
+import { CheckpointError } from '../../../../src/core/errors.js';
 import { encodeSafetensors, readSafetensors, readSafetensorsIndex } from '../../../../src/core/safetensors.js';
 import { Graph, sizeOf } from '../../../../src/compute/graph/ir.js';
 import { Session } from '../../../../src/compute/onnx/session.js';
 import { describeAutoencoder, frozenParameters } from '../../../../src/models/networks/autoencoder.js';
 import { AutoencoderCodec } from '../../../../src/train/environments/image_codec.js';
-import { testFolders } from '../../../support/folder.js';
+import { savedAutoencoder, worst } from './saved.js';
 
-const fixture = fileURLToPath(new URL('./fixtures/flux2', import.meta.url));
-const newFolder = testFolders('flux2-autoencoder');
+const { fixture, of, changed, newFolder } = savedAutoencoder('flux2');
 const WEIGHTS = 'diffusion_pytorch_model.safetensors';
 const COUNT = 'bn.num_batches_tracked';
-
-const expected = readSafetensors(join(fixture, 'expected.safetensors'));
-const of = (name: string): Float32Array => must(expected.get(name), name).data;
-
-function worst(found: ArrayLike<number>, wanted: ArrayLike<number>): number {
-  expect(found.length).toBe(wanted.length);
-  const largest = Math.max(...Array.from(wanted, Math.abs));
-  return Math.max(...Array.from(wanted, (value, i) => Math.abs(value - found[i]))) / largest;
-}
-
-/** A copy of the fixture. */
-function changed(change: Record<string, unknown>): string {
-  const folder = newFolder();
-  cpSync(fixture, folder, { recursive: true });
-  const path = join(folder, 'config.json');
-  const config = JSON.parse(readFileSync(path, 'utf8')) as object;
-  writeFileSync(path, JSON.stringify({ ...config, ...change }));
-  return folder;
-}
 
 describe("FLUX.2's autoencoder that diffusers saved", () => {
   it('has the latents and images of the pipeline to 5e-6 of the largest', async () => {
