@@ -81,15 +81,15 @@ function tokens(count: number): string {
 
 /** The prompts from the command line and the file. Raises UsageError or DataError if there are none, or if one is empty. */
 async function promptsOf(args: Arguments): Promise<{ readonly prompts: readonly string[]; readonly single: boolean }> {
-  const said = texts(args, 'prompts');
+  const givenPrompts = texts(args, 'prompts');
   const file = text(args, 'file');
-  if (said.length > 0 && file !== '') throw new UsageError('found prompts and --file; allowed: one of them');
+  if (givenPrompts.length > 0 && file !== '') throw new UsageError('found prompts and --file; allowed: one of them');
   if (file === '') {
-    if (said.length === 0) {
+    if (givenPrompts.length === 0) {
       throw new UsageError('missing prompt', { next: 'Usage: editrl enhance "a cat" --run RUN' });
     }
-    if (said.some((prompt) => prompt.trim() === '')) throw new UsageError('a prompt is empty');
-    return { prompts: said, single: said.length === 1 };
+    if (givenPrompts.some((prompt) => prompt.trim() === '')) throw new UsageError('a prompt is empty');
+    return { prompts: givenPrompts, single: givenPrompts.length === 1 };
   }
   if (!existsSync(file)) {
     throw new DataError('no such file', { where: file, next: 'Name a text file with one prompt per line.' });

@@ -67,14 +67,14 @@ export const exportVerb: Action = {
       (holdsAdapter(checkpoint.dir)
         ? 'adapter'
         : (exporting.formatOf(checkpoint.dir) ?? 'checkpoint'))) as ExportedFormat;
-    const asked = text(args, 'dtype');
-    if (format !== 'merged' && asked !== '') {
+    const dtypeName = text(args, 'dtype');
+    if (format !== 'merged' && dtypeName !== '') {
       const found = { adapter: 'an adapter', checkpoint: 'a model that is not a language model' }[format];
       throw new UsageError(`--dtype does not apply to ${found}`, {
         next: format === 'adapter' ? 'Remove --dtype, or add --format merged.' : 'Remove --dtype.',
       });
     }
-    const dtype = (asked || 'float32') as ExportedDtype;
+    const dtype = (dtypeName || 'float32') as ExportedDtype;
     warnOfRounding(dtype);
     const out = resolve(text(args, 'out'));
     const json = flag(args, 'json');

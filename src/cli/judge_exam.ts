@@ -90,7 +90,7 @@ export const judgeExamVerb: Action = {
     const folder = text(args, 'out') === '' ? examFolder(runs, settings, set.name) : resolve(text(args, 'out'));
     const lost = new AbortController();
     const stopping = (): void => printError('stopping. Answers are kept. Repeat the command to continue.');
-    const [asked] = abortOnSignals(1, stopping, { end: () => undefined });
+    const [stopSignal] = abortOnSignals(1, stopping, { end: () => undefined });
     let record: ExamRecord;
     try {
       record = await runExam({
@@ -99,16 +99,16 @@ export const judgeExamVerb: Action = {
         repeats,
         folder,
         resolveRun: runResolver(runs),
-        signal: AbortSignal.any([asked, lost.signal]),
+        signal: AbortSignal.any([stopSignal, lost.signal]),
         onNote: printError,
         onWaiting: (found, waitedS) => printError(`waiting for the judge (${Math.round(waitedS)} s): ${found}`),
-        judge: { notice: printError, lost: (error) => lost.abort(error), over: asked },
+        judge: { notice: printError, lost: (error) => lost.abort(error), over: stopSignal },
         onCase: (done) => {
           if (process.stderr.isTTY) process.stderr.write(`\r${done}/${set.length} cases  `);
         },
       });
     } catch (error) {
-      if (!asked.aborted) throw lost.signal.aborted ? lost.signal.reason : error;
+      if (!stopSignal.aborted) throw lost.signal.aborted ? lost.signal.reason : error;
       if (error instanceof EditrlError) printError(error.toText());
       return INTERRUPTED;
     } finally {

@@ -209,17 +209,17 @@ export const TOOLS: Readonly<Record<string, Tool>> = {
     }),
     starts: false,
     call: async (args, { all }) => {
-      const asked = texts(args, 'runs');
+      const runNames = texts(args, 'runs');
       const here = new Set(all.map(({ name }) => name));
-      const others = asked.filter((name) => !here.has(name));
+      const others = runNames.filter((name) => !here.has(name));
       const read = await Promise.all([
-        ...(asked.length > 0 && others.length === 0 ? [] : [statusesOf({ ...args, runs: others })]),
-        ...asked.filter((name) => here.has(name)).map((name) => statusesOrNone({ ...args, runs: [name] })),
+        ...(runNames.length > 0 && others.length === 0 ? [] : [statusesOf({ ...args, runs: others })]),
+        ...runNames.filter((name) => here.has(name)).map((name) => statusesOrNone({ ...args, runs: [name] })),
       ]);
       return {
         runs: read.flatMap(({ runs }) => runs),
         problems: [...new Set(read.flatMap(({ problems }) => problems))],
-        started: asked.length === 0 ? all : all.filter(({ name }) => asked.includes(name)),
+        started: runNames.length === 0 ? all : all.filter(({ name }) => runNames.includes(name)),
       };
     },
   },

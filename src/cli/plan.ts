@@ -116,7 +116,7 @@ function differencesOf(differs: PlannedRun['differs']): string {
 
 /** Remaining judge requests of all runs. */
 function questions(runs: readonly PlannedRun[]): string[] {
-  const left = runs.reduce((sum, { judge_questions: asked }) => sum + (asked?.left ?? 0), 0);
+  const left = runs.reduce((sum, { judge_questions: requests }) => sum + (requests?.left ?? 0), 0);
   return left === 0 ? [] : [`remaining judge requests: at most ${left.toLocaleString('en-US')}, without retries`];
 }
 

@@ -48,13 +48,16 @@ export const runVerb: Action = {
     const json = flag(args, 'json');
     const view = json ? noView : openView(process.stdout);
     view.busy(`reading ${text(args, 'config')}`);
-    const asked = { ...(await configOf(args).finally(() => view.busy(null))), allowChanges: allowedChanges(args) };
-    if (flag(args, 'fresh') && asked.allowChanges.length > 0) {
+    const requestedConfig = {
+      ...(await configOf(args).finally(() => view.busy(null))),
+      allowChanges: allowedChanges(args),
+    };
+    if (flag(args, 'fresh') && requestedConfig.allowChanges.length > 0) {
       throw new UsageError('found --fresh and --allow-changes', {
         next: 'A fresh run accepts any settings. Remove --allow-changes.',
       });
     }
-    return trainOrSubmit(asked, { json, view, fresh: flag(args, 'fresh') });
+    return trainOrSubmit(requestedConfig, { json, view, fresh: flag(args, 'fresh') });
   },
 };
 

@@ -43,7 +43,7 @@ export const scoreVerb: Action = {
     const rows = chosenRows(await rowsToScore(settings, count), count);
     const judges = new EmbeddedJudges({ say: printError });
     const askJudge: AskJudge | undefined = flag(args, 'deep')
-      ? async (asked) => (asked.endpoint === '' ? null : judges.addressOf(asked))
+      ? async (section) => (section.endpoint === '' ? null : judges.addressOf(section))
       : undefined;
     const shown: Shown[] = [];
     try {
@@ -112,12 +112,12 @@ function cellsOf(tried: readonly TrialRow[]): string[][] {
   let number = 0;
   return tried.map(({ row, answer, outcome, problem }, at) => {
     const { what, answer: words } = answer;
-    const said = words === undefined || words.trim() === '' ? `[${what}]` : words;
+    const content = words === undefined || words.trim() === '' ? `[${what}]` : words;
     const isFirst = tried[at - 1]?.row !== row;
     if (isFirst) number += 1;
     return [
       ...(isFirst ? [String(number), shortened(row.item.instruction)] : ['', '']),
-      shortened(said),
+      shortened(content),
       problem === null ? scoreText(outcome) : 'wrong',
       partsText(outcome),
     ];

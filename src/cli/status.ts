@@ -65,19 +65,19 @@ export async function statusesOf(args: Arguments): Promise<{
   readonly folders: readonly string[];
 }> {
   const expDir = text(args, 'exp-dir');
-  const asked = texts(args, 'runs');
+  const runNames = texts(args, 'runs');
   const folders = searchFolders(expDir);
   const all = listRuns(folders);
   const there = new Set(all.map(({ runName }) => runName));
-  const known = asked
+  const known = runNames
     .filter(isRunName)
     .map((name) => ({ name, runs: there.has(name) ? null : runsOfExperiment(name, expDir) }));
   const names = known.flatMap(({ name, runs }) => runs ?? [name]);
-  const elsewhere = asked.filter((name) => !isRunName(name)).map((path) => findRun(path, expDir));
-  const listed = all.filter(({ runName }) => asked.length === 0 || names.includes(runName));
+  const elsewhere = runNames.filter((name) => !isRunName(name)).map((path) => findRun(path, expDir));
+  const listed = all.filter(({ runName }) => runNames.length === 0 || names.includes(runName));
   const { statuses, problems } = await readStatuses([...listed, ...elsewhere], folders);
   const wanted = new Set([...names, ...elsewhere.map(({ runName }) => runName)]);
-  const runs = statuses.filter(({ run_name }) => asked.length === 0 || wanted.has(run_name));
+  const runs = statuses.filter(({ run_name }) => runNames.length === 0 || wanted.has(run_name));
   // A run in Slurm's queue has no folder yet. Any other name has to match exactly one run.
   for (const { name, runs: ofExperiment } of known) {
     if (ofExperiment === null && runs.filter(({ run_name }) => run_name === name).length !== 1) findRun(name, expDir);

@@ -47,8 +47,8 @@ export const stopVerb: Action = {
         runs.map(async (paths) => {
           try {
             // A Slurm job saves a checkpoint and ends on its own, on any machine.
-            const told = !atHand.includes(paths) && (await slurm).has(paths.runName);
-            if (told) return { run_name: paths.runName, outcome: 'told_slurm' as const };
+            const isOnSlurm = !atHand.includes(paths) && (await slurm).has(paths.runName);
+            if (isOnSlurm) return { run_name: paths.runName, outcome: 'told_slurm' as const };
             const result = await stopRun(paths, options);
             say(sentence(result));
             return result;
@@ -110,9 +110,9 @@ async function stoppedBySlurm(
   say: (line: string) => void,
 ): Promise<ReadonlyMap<string, SlurmJob>> {
   if (runs.length === 0) return new Map();
-  const told = await stopOnSlurm(runs, now);
-  for (const [name, job] of told) say(`${name}: stopping ${describeJob(job)}`);
-  return told;
+  const stoppedOnSlurm = await stopOnSlurm(runs, now);
+  for (const [name, job] of stoppedOnSlurm) say(`${name}: stopping ${describeJob(job)}`);
+  return stoppedOnSlurm;
 }
 
 /** Whether a process outside of Slurm owns the run, or its lock is unreadable, which stopping it reports. */

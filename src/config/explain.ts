@@ -33,8 +33,8 @@ export function explainableKeys(): readonly string[] {
  * Explains a key: one entry for each of its descriptions, types and defaults. A name without its section, such as `kl_coeff`, works if only one key ends in
  * it. Raises UsageError for an unknown key.
  */
-export function explain(asked: string): readonly Explanation[] {
-  const key = resolveKey(asked.replaceAll(/(?:\.\d+|\[\d*\])(?=\.|$)/g, '[]'));
+export function explain(query: string): readonly Explanation[] {
+  const key = resolveKey(query.replaceAll(/(?:\.\d+|\[\d*\])(?=\.|$)/g, '[]'));
   const found = new Map<string, Explanation & { recipes: string[] }>();
   for (const { name, schema } of allRecipes()) {
     for (const { field, where } of placesOf(schema, key.split('.'))) {

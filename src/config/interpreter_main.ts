@@ -26,8 +26,8 @@ const end = (): void => void process.kill(process.pid, 'SIGKILL');
 async function evaluate({ snippet, name, variables, library, bytes: most }: Evaluate): Promise<void> {
   let version = '';
   const tell = (kind: Evaluated['kind'], text = '', then?: () => void): void => {
-    const said: Evaluated = { kind, text, version, bytes: process.memoryUsage.rss() };
-    process.send?.(said, undefined, {}, then);
+    const reply: Evaluated = { kind, text, version, bytes: process.memoryUsage.rss() };
+    process.send?.(reply, undefined, {}, then);
   };
   const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
   const packageName: string = '@hanazuki/node-jsonnet';
@@ -55,4 +55,4 @@ async function evaluate({ snippet, name, variables, library, bytes: most }: Eval
 }
 
 process.on('disconnect', end);
-process.on('message', (said: Evaluate) => void evaluate(said));
+process.on('message', (request: Evaluate) => void evaluate(request));

@@ -161,10 +161,10 @@ export async function originsOf(request: LoadRequest, keys: readonly string[]): 
   const written = structuredClone(raw);
   const folders = foldersOf(file, sources);
   const { words } = canonicalForm(raw, { file, env, overlaid: overlays.length > 0, sets, folders });
-  const asked = keys.map((key) => words?.key(key) ?? key);
+  const requestedKeys = keys.map((key) => words?.key(key) ?? key);
   const has = (key: string): boolean => hasPath(written, key);
-  const places = placesOf(asked, { file, layers: layersOf(request), sets, sources, has });
-  return places.map((place, i) => (place === '' ? (has(asked[i]) ? '?' : 'default') : place));
+  const places = placesOf(requestedKeys, { file, layers: layersOf(request), sets, sources, has });
+  return places.map((place, i) => (place === '' ? (has(requestedKeys[i]) ? '?' : 'default') : place));
 }
 
 interface CanonicalForm {

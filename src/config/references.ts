@@ -60,9 +60,9 @@ function knownFiles(
 ): readonly string[] {
   const ofTexts = known.get(sources) ?? new Map<string, readonly string[]>();
   known.set(sources, ofTexts);
-  const asked = JSON.stringify([config, file, roots]);
-  const found = ofTexts.get(asked) ?? find(config, file, roots, sources);
-  ofTexts.set(asked, found);
+  const cacheKey = JSON.stringify([config, file, roots]);
+  const found = ofTexts.get(cacheKey) ?? find(config, file, roots, sources);
+  ofTexts.set(cacheKey, found);
   return found;
 }
 

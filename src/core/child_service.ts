@@ -78,7 +78,7 @@ export class ChildService<Request extends Serializable, Reply> {
       const reply = await new Promise<Reply>((resolve, reject) => {
         ended = (how) => reject(new ChildEnded(how, isLate));
         child
-          .once('message', (said) => resolve(said as Reply))
+          .once('message', (received) => resolve(received as Reply))
           .once('close', onClose)
           .once('error', onError);
         // If the process has ended, its `close` event settles the request.

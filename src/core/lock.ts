@@ -126,13 +126,13 @@ export function seesProcessesOf(held: ProcessHome, world: LockWorld): boolean {
 }
 
 function slurmJobEnded(jobId: string): boolean | null {
-  const asked = spawnSync('squeue', ['--noheader', '--jobs', jobId, '--format', '%T'], {
+  const squeue = spawnSync('squeue', ['--noheader', '--jobs', jobId, '--format', '%T'], {
     encoding: 'utf8',
     timeout: 10_000,
   });
-  if (asked.error !== undefined) return null;
-  if (asked.status !== 0) return asked.stderr.includes('Invalid job id') ? true : null;
-  return asked.stdout.trim() === '';
+  if (squeue.error !== undefined) return null;
+  if (squeue.status !== 0) return squeue.stderr.includes('Invalid job id') ? true : null;
+  return squeue.stdout.trim() === '';
 }
 
 export interface KeepAliveOptions {

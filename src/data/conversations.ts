@@ -243,7 +243,7 @@ function readSample(value: unknown, folder: string): VideoQuestion | string[] {
   if (problems.length > 0) return problems;
   const { min_frames = null, max_frames = null, frame_cnts = null, dynamic_sample } = meta;
   return {
-    turns: conversations.slice(0, -1).map(({ from, value: said }) => turnOf(ROLES[from], said)),
+    turns: conversations.slice(0, -1).map(({ from, value: content }) => turnOf(ROLES[from], content)),
     expected: conversations[conversations.length - 1].value,
     video: videoFile,
     images,
@@ -268,8 +268,8 @@ function wrongTurns({ conversations, image }: RawSample): string[] {
   if (roles.at(-1) !== 'assistant') problems.push("there is no answer: the last turn is not gpt's");
   else if ((block?.[1] ?? last).trim() === '') problems.push('the labeled answer is empty');
   else if (roles.at(-2) !== 'user') problems.push("the turn before the answer is not the human's");
-  const said = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
-  const [videos, placeholders] = [count(said, '<video>'), count(said, '<image>')];
+  const content = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
+  const [videos, placeholders] = [count(content, '<video>'), count(content, '<image>')];
   if (videos !== 1) problems.push(`found <video> ${plural(videos, 'time')} in human turns; allowed: once`);
   if (placeholders !== image.length) {
     problems.push(
@@ -297,9 +297,9 @@ function count(text: string, tag: string): number {
 }
 
 /** Splits a human turn at the places of files. */
-function turnOf(role: Turn['role'], said: string): Turn {
-  if (role !== 'user') return { role, parts: [{ type: 'text', text: said }] };
-  const pieces = said.split(/(<image>|<video>)/);
+function turnOf(role: Turn['role'], content: string): Turn {
+  if (role !== 'user') return { role, parts: [{ type: 'text', text: content }] };
+  const pieces = content.split(/(<image>|<video>)/);
   const parts = pieces.flatMap((piece): Part[] => {
     if (piece === '<video>') return [{ type: 'video' }];
     if (piece === '<image>') return [{ type: 'image' }];

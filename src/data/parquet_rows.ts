@@ -73,9 +73,9 @@ export function parquetColumns(path: string): Row {
  */
 export function parquetError(cause: unknown, where: string): DataError {
   if (cause instanceof DataError) return cause;
-  const said = (cause as Error).message;
-  const [found, next] = /not supported|unsupported(?!.*undefined)/.test(said)
-    ? [said, 'Write the file again with pandas, pyarrow or DuckDB, without that feature.']
+  const reason = (cause as Error).message;
+  const [found, next] = /not supported|unsupported(?!.*undefined)/.test(reason)
+    ? [reason, 'Write the file again with pandas, pyarrow or DuckDB, without that feature.']
     : ['it is damaged or was cut short', 'Fetch the file again.'];
   return new DataError(`cannot be read as parquet: ${found}`, { where, next, cause });
 }

@@ -208,10 +208,10 @@ function namesByFile(
   return byFile;
 }
 
-function requireShape(found: readonly number[], asked: readonly number[], name: string, where: string): void {
-  if (found.join() === asked.join()) return;
+function requireShape(found: readonly number[], wantedShape: readonly number[], name: string, where: string): void {
+  if (found.join() === wantedShape.join()) return;
   throw new CheckpointError(
-    `tensor ${name} has shape [${found.join(', ')}], but the config needs [${asked.join(', ')}]`,
+    `tensor ${name} has shape [${found.join(', ')}], but the config needs [${wantedShape.join(', ')}]`,
     { where },
   );
 }

@@ -82,8 +82,8 @@ export function keptBest(
 
 /** The number for comparing checkpoints. Without a setting: the first measure, else the reward, else the loss. */
 export function usualMeasure(settings: PlainObject, lines: readonly MetricsLine[]): BestMeasure {
-  const said = getPath(settings, 'checkpoint.keep_best');
-  if (typeof said === 'string') return bestMeasure(said);
+  const configured = getPath(settings, 'checkpoint.keep_best');
+  if (typeof configured === 'string') return bestMeasure(configured);
   const names = lines.flatMap(({ metrics }) => Object.keys(metrics));
   const measured = heldOutMeans(names).filter(({ set, manner }) => set === null && manner === 'sampled');
   const first = measured.find(({ by }) => by !== null)?.by;

@@ -208,18 +208,18 @@ async function lineOf(exam: ExamCase, answer: string, scores: readonly number[])
   const found = exam.answers.find(({ name }) => name === answer);
   if (found === undefined) throw new DataError(`the case ${exam.name} of the exam has no answer '${answer}'`);
   const { source, labelled } = exam;
-  const asked = {
+  const written = {
     name: `${answer} of case ${exam.name}`,
     before: average(scores),
     repeats: scores.length,
     instruction: exam.instruction,
   };
   if (source === null || typeof found.made === 'string' || typeof labelled === 'string') {
-    return { ...asked, answer: wordsOf(found.made), expected: labelled === null ? null : wordsOf(labelled) };
+    return { ...written, answer: wordsOf(found.made), expected: labelled === null ? null : wordsOf(labelled) };
   }
   const encoded = async (image: RgbImage): Promise<string> => Buffer.from(await encodePng(image)).toString('base64');
   return {
-    ...asked,
+    ...written,
     source: await encoded(source),
     edited: await encoded(found.made),
     labelled: labelled === null ? null : await encoded(labelled),
@@ -241,15 +241,15 @@ export async function readExamSample(folder: string): Promise<SampledAnswer[]> {
     const parsed = line.safeParse(jsonOf(text));
     if (!parsed.success) throw new DataError('not an answer of a judge exam', { where: file, next });
     const { name, before, repeats, instruction } = parsed.data;
-    const asked = { name, before, repeats, instruction };
+    const caseRow = { name, before, repeats, instruction };
     if ('answer' in parsed.data) {
       const { answer, expected } = parsed.data;
-      read.push({ ...asked, source: null, made: answer, labelled: expected });
+      read.push({ ...caseRow, source: null, made: answer, labelled: expected });
       continue;
     }
     const { source, edited, labelled } = parsed.data;
     read.push({
-      ...asked,
+      ...caseRow,
       source: await decoded(source),
       made: await decoded(edited),
       labelled: labelled === null ? null : await decoded(labelled),

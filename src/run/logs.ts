@@ -144,9 +144,9 @@ function jsonFormat(rank: number, attempt: number): winston.Logform.Format {
   return winston.format.combine(
     winston.format.timestamp(),
     winston.format((info) => {
-      const said: winston.Logform.TransformableInfo = { ...info, rank, attempt };
-      delete said['in_passing'];
-      return said;
+      const entry: winston.Logform.TransformableInfo = { ...info, rank, attempt };
+      delete entry['in_passing'];
+      return entry;
     })(),
     winston.format.json(),
   );

@@ -17,8 +17,8 @@ const USUAL_WIDTH = 80;
 /** The width of the output: the terminal's, or that of `COLUMNS` if there is no terminal. */
 export function outputWidth(stream: NodeJS.WriteStream = process.stdout, env: NodeJS.ProcessEnv = process.env): number {
   if (stream.isTTY) return stream.columns || USUAL_WIDTH;
-  const said = Number(env['COLUMNS']);
-  return Number.isInteger(said) && said > 0 ? said : USUAL_WIDTH;
+  const envColumns = Number(env['COLUMNS']);
+  return Number.isInteger(envColumns) && envColumns > 0 ? envColumns : USUAL_WIDTH;
 }
 
 /** A table that fits standard output as far as its columns can shrink. */

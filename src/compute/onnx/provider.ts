@@ -117,8 +117,8 @@ export interface SquareProducts {
 }
 
 /** Runs products of [side, side], and returns 1e9 floating-point operations per second. Raises the EngineErrors of `probeProvider`. */
-export async function squareProductSpeed(asked: SquareProducts): Promise<number> {
-  const { provider, side, chained, rounds, threads } = asked;
+export async function squareProductSpeed(products: SquareProducts): Promise<number> {
+  const { provider, side, chained, rounds, threads } = products;
   const graph = new Graph('probe');
   const b = graph.input('b', [side, side]);
   let product = graph.input('a', [side, side]);

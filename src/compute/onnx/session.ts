@@ -249,10 +249,10 @@ export class Session {
     const isResident = (name: string): boolean => this.#resident.has(name);
     for (const [name, type] of this.#model.parameters) {
       const held = weights.get(name);
-      const fed = held instanceof TensorCell ? held : held?.data;
-      const tensor = this.#tensor(name, type, fed);
+      const binding = held instanceof TensorCell ? held : held?.data;
+      const tensor = this.#tensor(name, type, binding);
       tensors[name] =
-        isResident(name) && fed instanceof Float32Array ? await residentTensor(this.#ort, tensor, fed) : tensor;
+        isResident(name) && binding instanceof Float32Array ? await residentTensor(this.#ort, tensor, binding) : tensor;
     }
     for (const [name, input] of this.#model.halves) {
       const { tensor, halves } = this.#half(input, weights);
@@ -331,11 +331,11 @@ export class Session {
     return { tensor, halves: held.halves };
   }
 
-  #tensor(name: string, type: ValueType, fed: TensorBinding | undefined): Ort.Tensor {
-    if (fed === undefined) {
+  #tensor(name: string, type: ValueType, binding: TensorBinding | undefined): Ort.Tensor {
+    if (binding === undefined) {
       throw new InternalError(`input ${name} is missing: ${type.dtype}${formatShape(type.shape)}`);
     }
-    const held = fed instanceof TensorCell ? fed.read(name, type) : { elements: fed };
+    const held = binding instanceof TensorCell ? binding.read(name, type) : { elements: binding };
     if ('tensor' in held) return held.tensor;
     const buffer = held.elements;
     if (!(buffer instanceof ARRAY_TYPE[type.dtype]) || buffer.length !== sizeOf(type.shape)) {
@@ -379,9 +379,13 @@ export function sessionOptions(
   threads = 0,
 ): SessionOptions {
   const provider = engine.provider === 'auto' ? 'cpu' : (engine.provider as 'cpu' | 'webgpu' | 'cuda');
-  const asked = threads === 0 ? engine.threads : threads;
+  const requestedThreads = threads === 0 ? engine.threads : threads;
   const { device } = engine;
-  return { provider, ...(device === undefined ? {} : { device }), ...(asked === 0 ? {} : { threads: asked }) };
+  return {
+    provider,
+    ...(device === undefined ? {} : { device }),
+    ...(requestedThreads === 0 ? {} : { threads: requestedThreads }),
+  };
 }
 
 /** The file in which Linux lists the threads that share a core. */

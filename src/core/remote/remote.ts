@@ -189,7 +189,7 @@ export interface AwaitedOptions<M extends Member, Request, A>
   readonly error: (
     found: string,
     where: { readonly url: string; readonly next?: string },
-    asked: Request,
+    item: Request,
   ) => EndpointError;
   /** Describes a server that is down. By default its address and what was found. */
   readonly away?: (found: string, url: string) => string;
@@ -219,7 +219,7 @@ export class AwaitedRemote<M extends Member, Request, A> {
   constructor(options: AwaitedOptions<M, Request, A>) {
     this.#options = options;
     const policy = { ...options.policy, backoffBaseMs: 250, backoffCapMs: 8000 };
-    this.#remote = new Remote({ ...options, policy, attempt: (...asked) => this.#attempt(...asked) });
+    this.#remote = new Remote({ ...options, policy, attempt: (...args) => this.#attempt(...args) });
     this.#outage = new Outage(this.#remote.clock, options);
   }
 
@@ -249,8 +249,8 @@ export class AwaitedRemote<M extends Member, Request, A> {
     return this.#remote.once({ request, within }, within);
   }
 
-  error(asked: Request, found: string, at: { readonly url?: string; readonly next?: string } = {}): EndpointError {
-    return this.#options.error(found, { url: this.urls.join(', '), ...at }, asked);
+  error(item: Request, found: string, at: { readonly url?: string; readonly next?: string } = {}): EndpointError {
+    return this.#options.error(found, { url: this.urls.join(', '), ...at }, item);
   }
 
   async #attempt(member: M, question: Question<Request>, own: Deadline): Promise<AttemptResult<FoundAt<A>>> {
@@ -408,10 +408,10 @@ export class Outage {
 
   /** The server answered. */
   up(): void {
-    const told = this.#said !== null;
+    const wasReported = this.#said !== null;
     this.#since = null;
     this.#said = null;
-    if (told) this.listener.onBack?.();
+    if (wasReported) this.listener.onBack?.();
   }
 }
 

@@ -115,13 +115,13 @@ export function describedSampleOf(clip: AssemblyClip, id: number, video: string)
   return sample(clip, id, video, named.join(' then '));
 }
 
-function sample(clip: AssemblyClip, id: number, video: string, said: string): object {
+function sample(clip: AssemblyClip, id: number, video: string, label: string): object {
   const list = clip.options.map((column) => itemOf(clip, column));
   return {
     id,
     conversations: [
       { from: 'human', value: `<video>\n${QUESTION}\n${list.join('\n')}` },
-      { from: 'gpt', value: said },
+      { from: 'gpt', value: label },
     ],
     video,
     meta: { frame_cnts: clip.steps.map(({ frames }) => frames), ...SHOWN, dynamic_sample: true },
@@ -168,11 +168,11 @@ export const clipData = tinyDataset<TinyClipSettings, ClipOptions>({
       const files = await writeMp4s(place, clips.map(framesOf), FRAMES_PER_SECOND);
       const several = split === 'described' || split === 'train';
       const sampled = split === 'described' ? describedSampleOf : sampleOf;
-      const asked = clips.flatMap((clip, i) => {
+      const questions = clips.flatMap((clip, i) => {
         const random = new RandomStream(options.seed, 'tiny', 'clips', 'lists', split, i);
         return askedAs(clip, several ? options.lists : 1, random).map((one) => ({ clip: one, file: files[i] }));
       });
-      const samples = asked.map(({ clip, file }, id) => sampled(clip, id, file));
+      const samples = questions.map(({ clip, file }, id) => sampled(clip, id, file));
       writeFileAtomic(join(place, CONVERSATIONS_NAME), `${JSON.stringify(samples, null, 1)}\n`);
     }
   },

@@ -76,7 +76,7 @@ const object = (slots: Slots): SceneObject => ({ colour: slots.COLOUR, shape: sl
 const second = (slots: Slots): SceneObject => ({ colour: slots.COLOUR2, shape: slots.SHAPE2 });
 const firstSlots = (o: SceneObject) => ({ COLOUR: o.colour, SHAPE: o.shape });
 const secondSlots = (o: SceneObject) => ({ COLOUR2: o.colour, SHAPE2: o.shape });
-const said = (o: SceneObject): string => `${o.colour} ${o.shape}`;
+const nameOf = (o: SceneObject): string => `${o.colour} ${o.shape}`;
 
 function emptyCell(scene: Scene, cell: number | undefined): cell is number {
   return cell !== undefined && cell < scene.cells.length && scene.cells[cell] === null;
@@ -98,7 +98,7 @@ export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
         ? null
         : [{ cell, to: { ...edit.object, colour: edit.colour } }];
     },
-    rationale: (edit, [cell]) => `${said(edit.object)} at ${cell} becomes ${edit.colour} ${edit.object.shape}`,
+    rationale: (edit, [cell]) => `${nameOf(edit.object)} at ${cell} becomes ${edit.colour} ${edit.object.shape}`,
   },
   remove: {
     sentence: 'remove the COLOUR SHAPE',
@@ -108,14 +108,14 @@ export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
       const cell = findObject(scene, edit.object);
       return cell === null ? null : [{ cell, to: null }];
     },
-    rationale: (edit, [cell]) => `${said(edit.object)} at ${cell} goes away`,
+    rationale: (edit, [cell]) => `${nameOf(edit.object)} at ${cell} goes away`,
   },
   add: {
     sentence: 'add the COLOUR SHAPE at CELL',
     slots: (edit) => ({ ...firstSlots(edit.object), CELL: edit.cell }),
     fromSlots: (slots) => ({ kind: 'add', object: object(slots), cell: slots.CELL }),
     changes: (scene, edit) => (emptyCell(scene, edit.cell) ? [{ cell: edit.cell, to: edit.object }] : null),
-    rationale: (edit, [cell]) => `${said(edit.object)} appears at ${cell}`,
+    rationale: (edit, [cell]) => `${nameOf(edit.object)} appears at ${cell}`,
   },
   move: {
     sentence: 'move the COLOUR SHAPE to CELL',
@@ -129,7 +129,7 @@ export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
         { cell: edit.cell, to: edit.object },
       ];
     },
-    rationale: (edit, [from, to]) => `${said(edit.object)} at ${from} moves to ${to}`,
+    rationale: (edit, [from, to]) => `${nameOf(edit.object)} at ${from} moves to ${to}`,
   },
   swap: {
     sentence: 'swap the COLOUR SHAPE with COLOUR2 SHAPE2',
@@ -144,7 +144,8 @@ export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
         { cell: there, to: edit.object },
       ];
     },
-    rationale: (edit, [here, there]) => `${said(edit.object)} at ${here} swaps with ${said(edit.other)} at ${there}`,
+    rationale: (edit, [here, there]) =>
+      `${nameOf(edit.object)} at ${here} swaps with ${nameOf(edit.other)} at ${there}`,
   },
   remove_all: {
     sentence: 'remove the COLOUR shapes',
@@ -188,7 +189,7 @@ export const EDIT_RULES: { readonly [K in EditKind]: EditRule<K> } = {
     rationale: (edit, [cell], scene) => {
       const anchor = findObject(scene, edit.anchor);
       const where = anchor === null ? '' : ` at ${cellName(scene.geometry, anchor)}`;
-      return `${said(edit.object)} appears at ${cell} ${edit.relation} ${said(edit.anchor)}${where}`;
+      return `${nameOf(edit.object)} appears at ${cell} ${edit.relation} ${nameOf(edit.anchor)}${where}`;
     },
   },
 };

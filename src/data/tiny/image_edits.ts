@@ -79,10 +79,10 @@ export const imageEditData = tinyDataset<TinyImageEditSettings, ImageEditOptions
         const plan = drawExample(seed, set, split, i, geometry);
         const [source, target] = [`${i}_source.png`, `${i}_target.png`];
         writeFileSync(join(place, source), encodePlainPng(drawScene(plan.source)));
-        const asked = { source: `${split}/${source}`, instruction: askedOf(plan, options, split, i) };
-        if (split === 'prompts') return JSON.stringify(asked);
+        const row = { source: `${split}/${source}`, instruction: askedOf(plan, options, split, i) };
+        if (split === 'prompts') return JSON.stringify(row);
         writeFileSync(join(place, target), encodePlainPng(drawScene(plan.expected)));
-        return JSON.stringify({ ...asked, response: responseOf(plan), target: `${split}/${target}` });
+        return JSON.stringify({ ...row, response: responseOf(plan), target: `${split}/${target}` });
       });
       writeFileAtomic(join(folder, 'pictured', `${split}.jsonl`), `${lines.join('\n')}\n`);
     }

@@ -129,8 +129,8 @@ function missingProgram(): Program | null {
 
 /** The version of ffmpeg. Null if it is not installed. */
 export function ffmpegVersion(): string | null {
-  const said = spawnSync('ffmpeg', ['-version'], { encoding: 'utf8' }).stdout as string | null;
-  return /^ffmpeg version (\S+)/.exec(said ?? '')?.[1] ?? null;
+  const output = spawnSync('ffmpeg', ['-version'], { encoding: 'utf8' }).stdout as string | null;
+  return /^ffmpeg version (\S+)/.exec(output ?? '')?.[1] ?? null;
 }
 
 /**

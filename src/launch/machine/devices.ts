@@ -437,9 +437,9 @@ export function whyFewerProcesses(
   devices: Pick<Devices, 'gpus'>,
   kind: DeviceKind,
 ): string | null {
-  const [asked, processes] = [processCount(settings.launch, devices, kind), processesOf(settings, devices, kind)];
-  if (processes >= asked) return null;
-  return `starting ${processes} of ${asked} processes, because a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}; a lower optimizer.per_device_batch_size gives more`;
+  const [wanted, processes] = [processCount(settings.launch, devices, kind), processesOf(settings, devices, kind)];
+  if (processes >= wanted) return null;
+  return `starting ${processes} of ${wanted} processes, because a step has ${processes} micro-batch${processes === 1 ? '' : 'es'}; a lower optimizer.per_device_batch_size gives more`;
 }
 
 let here: 'cuda' | 'cpu' | null = null;

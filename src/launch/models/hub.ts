@@ -59,16 +59,18 @@ export class HubModels {
 
   /** A sentence for each model that these runs still have to download. Raises the first problem. */
   async notes(configs: readonly LoadedConfig[]): Promise<string[]> {
-    const asked = configs.flatMap((config) => hubQueriesOf(config));
-    const found = await Promise.all(asked.map((one) => this.#withBases(one)));
+    const queries = configs.flatMap((config) => hubQueriesOf(config));
+    const found = await Promise.all(queries.map((one) => this.#withBases(one)));
     return [...new Set(found.flat().map(noteOf))];
   }
 
   /** Downloads the models of these runs into the cache. Raises the first problem. */
   async fetch(configs: readonly LoadedConfig[], startOver: ReadonlySet<LoadedConfig> = new Set()): Promise<void> {
-    for (const asked of configs.flatMap((config) => hubQueriesOf(config, startOver))) {
-      for (const found of await this.#withBases(asked)) {
-        await computeOnce(this.#fetched, keyOf({ ...asked, ...found }), () => this.#fetch(asked.environment, found));
+    for (const hubQuery of configs.flatMap((config) => hubQueriesOf(config, startOver))) {
+      for (const found of await this.#withBases(hubQuery)) {
+        await computeOnce(this.#fetched, keyOf({ ...hubQuery, ...found }), () =>
+          this.#fetch(hubQuery.environment, found),
+        );
       }
     }
   }
@@ -76,7 +78,7 @@ export class HubModels {
   /** Downloads a run's models and returns their commits, by their names in its record. */
   async commitsOf(config: LoadedConfig): Promise<Record<string, string>> {
     await this.fetch([config]);
-    const found = await Promise.all(hubQueriesOf(config).map((asked) => this.#withBases(asked)));
+    const found = await Promise.all(hubQueriesOf(config).map((hubQuery) => this.#withBases(hubQuery)));
     return Object.fromEntries(found.flat().map(({ reference, commit }) => [hubKey(reference), commit]));
   }
 
@@ -94,23 +96,29 @@ export class HubModels {
   }
 
   /** A model and, if it is an adapter, its base. */
-  async #withBases(asked: HubQuery): Promise<FoundModel[]> {
-    const all = [await this.#lookUp(asked)];
-    let base = asked.need === 'model' ? hubBaseOf(all[0].folder) : null;
+  async #withBases(hubQuery: HubQuery): Promise<FoundModel[]> {
+    const all = [await this.#lookUp(hubQuery)];
+    let base = hubQuery.need === 'model' ? hubBaseOf(all[0].folder) : null;
     while (base !== null) {
       if (all.length > MAX_BASES) {
-        throw new ConfigError(`the adapter ${asked.reference.hub} has a chain of more than ${MAX_BASES} base adapters`);
+        throw new ConfigError(
+          `the adapter ${hubQuery.reference.hub} has a chain of more than ${MAX_BASES} base adapters`,
+        );
       }
-      const found = await this.#lookUp({ ...asked, reference: base, pinned: asked.commits[hubKey(base)] ?? null });
+      const found = await this.#lookUp({
+        ...hubQuery,
+        reference: base,
+        pinned: hubQuery.commits[hubKey(base)] ?? null,
+      });
       all.push(found);
       base = hubBaseOf(found.folder);
     }
     return all;
   }
 
-  #lookUp(asked: HubQuery): Promise<FoundModel> {
-    return computeOnce(this.#found, keyOf(asked), async () =>
-      lookUp(await this.#client(asked.environment), asked, this.options),
+  #lookUp(hubQuery: HubQuery): Promise<FoundModel> {
+    return computeOnce(this.#found, keyOf(hubQuery), async () =>
+      lookUp(await this.#client(hubQuery.environment), hubQuery, this.options),
     );
   }
 

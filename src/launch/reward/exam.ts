@@ -140,11 +140,11 @@ export async function runExam(request: ExamRequest): Promise<ExamRecord> {
 
 /** The model that most replies name. */
 function modelOf(settings: RewardSettings, judgements: readonly Judgement[]): string {
-  const asked = answeringModel(settings);
-  if (settings.endpoint === 'embedded') return asked;
+  const judgeModel = answeringModel(settings);
+  if (settings.endpoint === 'embedded') return judgeModel;
   const named = new Map<string, number>();
   for (const { model, problem } of judgements) if (problem === null) named.set(model, (named.get(model) ?? 0) + 1);
-  return [...named].sort(([, a], [, b]) => b - a).at(0)?.[0] ?? asked;
+  return [...named].sort(([, a], [, b]) => b - a).at(0)?.[0] ?? judgeModel;
 }
 
 const orNull = (value: number): number | null => (Number.isNaN(value) ? null : value);

@@ -59,9 +59,9 @@ export async function openServedReward(settings: RewardSettings, options: Served
     return {
       compares: reward.compares === true,
       terms: reward.terms,
-      scoreTerms: (item, signal, asked) => reward.scoreTerms(item, signal, asked),
+      scoreTerms: (item, signal, call) => reward.scoreTerms(item, signal, call),
       digest: rewardDigest(settings, services.prompts),
-      canary: (asked) => judges.canary(reward, asked),
+      canary: (call) => judges.canary(reward, call),
       close,
     };
   } catch (error) {

@@ -188,11 +188,11 @@ function makeRoom(
     freeBytes: machineMemory().free,
     world: runFolders,
   });
-  const said = (): string | null => {
+  const message = (): string | null => {
     if (tight === null) return null;
     return maxParallel === null ? fewerAtOnce(tight) : `warning: ${tooManyAtOnce(tight)}`;
   };
-  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes, leastBytes), remark: said() };
+  return { jobs, slots: new DeviceSlots(devices, allowed, cpuSlots, memoryBytes, leastBytes), remark: message() };
 }
 
 /** The GPUs that the runs may share. Null means all. Runs on the CPU do not restrict them. */

@@ -18,10 +18,10 @@ function render({ source, names, now }: ToRenderer): string {
 }
 
 /** The current request. A timeout needs a script, and a script has only global names. */
-const asked: { render: () => string } = Object.assign(globalThis, { render: () => '' });
+const job: { render: () => string } = Object.assign(globalThis, { render: () => '' });
 
 function answer(message: ToRenderer): FromRenderer {
-  asked.render = () => render(message);
+  job.render = () => render(message);
   try {
     return { kind: 'text', text: runInThisContext('render()', { timeout: message.withinMs }) as string };
   } catch (error) {

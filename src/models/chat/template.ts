@@ -109,10 +109,10 @@ const renderer = new ChildService<ToRenderer, FromRenderer>(program, {
   idleMs: 60_000,
 });
 
-function textOf(said: FromRenderer, { withinMs }: ToRenderer): string {
-  if (said.kind === 'late') throw new Error(`it takes longer than ${withinMs / 1000} seconds`);
-  if (said.kind === 'failed') throw new Error(said.words);
-  return said.text;
+function textOf(reply: FromRenderer, { withinMs }: ToRenderer): string {
+  if (reply.kind === 'late') throw new Error(`it takes longer than ${withinMs / 1000} seconds`);
+  if (reply.kind === 'failed') throw new Error(reply.words);
+  return reply.text;
 }
 
 /** V8 aborts a process whose heap is full. */

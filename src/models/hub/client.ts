@@ -61,10 +61,10 @@ export class HubClient {
    */
   async commitOf(reference: HubReference): Promise<string> {
     const { hub, revision } = reference;
-    const asked = { ...this.#request(reference), revision, additionalFields: ['sha' as const] };
+    const query = { ...this.#request(reference), revision, additionalFields: ['sha' as const] };
     const { sha } = hub.startsWith(DATASETS)
-      ? await datasetInfo({ ...asked, name: hub.slice(DATASETS.length) })
-      : await modelInfo({ ...asked, name: hub });
+      ? await datasetInfo({ ...query, name: hub.slice(DATASETS.length) })
+      : await modelInfo({ ...query, name: hub });
     if (!isCommit(sha)) throw this.#unlike(`'${sha}' as the commit of ${nameOf(reference)}`);
     return sha;
   }
@@ -151,16 +151,16 @@ export class HubClient {
       throw transientErrorOf(cause) ?? this.#away(reference, new TransientError(codeOf(cause), null, cause));
     }
     if (response.ok) return response;
-    const said = (await response.text().catch(() => '')).slice(0, 200);
+    const replyText = (await response.text().catch(() => '')).slice(0, 200);
     const passing = transientStatus(response);
     if (passing !== null) throw passing;
-    throw this.#refusal(reference, response, said);
+    throw this.#refusal(reference, response, replyText);
   }
 
-  #refusal(reference: HubReference, response: Response, said: string): EditrlError {
+  #refusal(reference: HubReference, response: Response, replyText: string): EditrlError {
     const { status, headers } = response;
     const { token, endpoint } = this.environment;
-    const [kind, detail] = [headers.get('x-error-code'), headers.get('x-error-message') ?? said];
+    const [kind, detail] = [headers.get('x-error-code'), headers.get('x-error-message') ?? replyText];
     const where = `${endpoint}/${reference.hub}`;
     if (kind === 'GatedRepo') {
       const found = token === null ? 'no token was sent' : "the token's account has no read access";

@@ -184,7 +184,7 @@ async function whileLocked(
 
 async function lockWhenFree(path: string, signal: AbortSignal, onWaiting: () => void): Promise<FileLock> {
   const world = realLockWorld();
-  for (let told = false; ;) {
+  for (let wasReported = false; ;) {
     try {
       return takeLock(
         path,
@@ -195,8 +195,8 @@ async function lockWhenFree(path: string, signal: AbortSignal, onWaiting: () => 
       );
     } catch (error) {
       if (!(error instanceof InUseError)) throw error;
-      if (!told) onWaiting();
-      told = true;
+      if (!wasReported) onWaiting();
+      wasReported = true;
       await sleep(LOOK_EVERY_MS, undefined, { signal });
     }
   }

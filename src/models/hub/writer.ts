@@ -191,8 +191,8 @@ export class HubWriter {
         });
       }
       if (status !== null) {
-        const said = error instanceof Error ? error.message.slice(0, 300) : '';
-        throw new EndpointError(`the Hub rejected the upload (${status}: ${said})`, { where });
+        const reason = error instanceof Error ? error.message.slice(0, 300) : '';
+        throw new EndpointError(`the Hub rejected the upload (${status}: ${reason})`, { where });
       }
       throw new EndpointError(`the Hub cannot be reached (${codeOf(error)})`, {
         where: endpoint,

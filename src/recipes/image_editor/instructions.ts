@@ -135,11 +135,11 @@ export class StatesOfReader implements Instructions {
   }
 
   async read(source: VisionEditSource, index: number, withBlank: boolean): Promise<ReadInstruction> {
-    const asked = await this.task.words.promptOf(source, index);
+    const textPrompt = await this.task.words.promptOf(source, index);
     return {
-      text: await this.#states(asked.tokens, await this.#answerTo(asked)),
-      blank: withBlank ? await this.#states(await this.task.blank(asked), null) : null,
-      response: this.readsResponse ? editOf(asked).response : null,
+      text: await this.#states(textPrompt.tokens, await this.#answerTo(textPrompt)),
+      blank: withBlank ? await this.#states(await this.task.blank(textPrompt), null) : null,
+      response: this.readsResponse ? editOf(textPrompt).response : null,
     };
   }
 
@@ -148,11 +148,11 @@ export class StatesOfReader implements Instructions {
   }
 
   /** The labeled response in tokens. Null if only the instruction is read. Raises DataError for a row without the label. */
-  async #answerTo(asked: TextPrompt): Promise<Int32Array | null> {
+  async #answerTo(textPrompt: TextPrompt): Promise<Int32Array | null> {
     if (!this.readsResponse) return null;
-    if (asked.expected !== undefined) return this.task.words.labelIds(asked.expected);
+    if (textPrompt.expected !== undefined) return this.task.words.labelIds(textPrompt.expected);
     throw new DataError('the row has no response for the model', {
-      where: editOf(asked).where,
+      where: editOf(textPrompt).where,
       next: "Name its column in data.columns.response, remove such rows, or set reader.told to 'instruction'.",
     });
   }

@@ -87,9 +87,9 @@ export class ExportedConditions implements Conditions {
   }
 }
 
-function requireWidth(part: string, what: string, found: number, asked: number): void {
-  if (found === asked) return;
-  throw new CheckpointError(`the encoder returns ${what} of ${found} numbers, but the model reads ${asked}`, {
+function requireWidth(part: string, what: string, found: number, expected: number): void {
+  if (found === expected) return;
+  throw new CheckpointError(`the encoder returns ${what} of ${found} numbers, but the model reads ${expected}`, {
     where: part,
     next: 'Name the encoder that the model was trained with.',
   });

@@ -64,11 +64,11 @@ export function judgeItem(
   { instruction, source, labelled }: Pick<ExamCase, 'instruction' | 'source' | 'labelled'>,
   made: Made,
 ): JudgeItem {
-  const asked = { key, instruction, source, finished: true };
+  const common = { key, instruction, source, finished: true };
   const truth = typeof labelled === 'string' ? null : labelled;
   const expected = typeof labelled === 'string' ? { expected: labelled } : {};
-  if (typeof made !== 'string') return { ...asked, ...expected, edited: made, truth };
-  return { ...asked, ...expected, edited: null, truth, answer: made };
+  if (typeof made !== 'string') return { ...common, ...expected, edited: made, truth };
+  return { ...common, ...expected, edited: null, truth, answer: made };
 }
 
 /**
@@ -87,10 +87,10 @@ export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem
     );
   const repeated = Array.from({ length: repeats }, (_, r) => {
     const group: AnswerGroup = { answers: everyAnswer(String(r), r, exam.instruction), ruledOut: 0 };
-    return group.answers.map((asked, i): ExamItem => ({
+    return group.answers.map((judged, i): ExamItem => ({
       answer: exam.answers[i].name,
       trick: null,
-      item: asked,
+      item: judged,
       group,
     }));
   });
@@ -104,9 +104,9 @@ export async function itemsOf(exam: ExamCase, repeats: number): Promise<ExamItem
     const changed = await played(trick, made);
     if (changed === null) return [];
     const instruction = change === 'request' ? exam.reworded : exam.instruction;
-    const asked = item(`${trick}/${answer}`, changed, instruction);
-    const others = everyAnswer(trick, 0, instruction).filter(({ key }) => key !== asked.key);
-    return [{ answer, trick, item: asked, group: { answers: [asked, ...others], ruledOut: 0 } }];
+    const trickItem = item(`${trick}/${answer}`, changed, instruction);
+    const others = everyAnswer(trick, 0, instruction).filter(({ key }) => key !== trickItem.key);
+    return [{ answer, trick, item: trickItem, group: { answers: [trickItem, ...others], ruledOut: 0 } }];
   });
   return [...repeated.flat(), ...(await Promise.all(tricked)).flat()];
 }

@@ -11,9 +11,9 @@ export interface ExamCosts {
 
 /** The costs of an exam. A judgement from the exam's records counts with the costs of its request to the judge, not with those of the lookup. */
 export function costsOf(judgements: readonly Judgement[]): ExamCosts {
-  const asked = judgements.filter(({ attempts }) => attempts > 0);
-  const counted = asked.flatMap(({ tokens }) => (tokens === undefined ? [] : [tokens]));
-  const seconds = asked.map(({ latencyMs }) => latencyMs / 1000);
+  const requested = judgements.filter(({ attempts }) => attempts > 0);
+  const counted = requested.flatMap(({ tokens }) => (tokens === undefined ? [] : [tokens]));
+  const seconds = requested.map(({ latencyMs }) => latencyMs / 1000);
   const tokens =
     counted.length === 0
       ? null

@@ -66,18 +66,18 @@ export function hashRequest(query: JudgeQuery, model: string, form: RequestForm 
   }));
   const { format, topLogprobs, maxCompletionTokens } = query;
   const sent = keptFields(sampling(query, 0), form);
-  const asked = { ...sent, max_completion_tokens: maxCompletionTokens };
+  const body = { ...sent, max_completion_tokens: maxCompletionTokens };
   const sentFormat = form.leaveOut.includes('response_format') ? null : format;
-  return sha256(JSON.stringify({ model, messages, sampling: asked, format: sentFormat, topLogprobs }));
+  return sha256(JSON.stringify({ model, messages, sampling: body, format: sentFormat, topLogprobs }));
 }
 
 /** SHA-256 over a query without the content of its images and without the model: texts, the images' places, reply format. */
 export function hashPrompt({ messages, format, topLogprobs }: JudgeQuery): string {
-  const said = messages.map(({ role, parts }) => ({
+  const texts = messages.map(({ role, parts }) => ({
     role,
     parts: parts.map((part) => (typeof part === 'string' ? part : null)),
   }));
-  return sha256(JSON.stringify({ messages: said, format, topLogprobs }));
+  return sha256(JSON.stringify({ messages: texts, format, topLogprobs }));
 }
 
 function sampling(query: Pick<JudgeQuery, 'temperature' | 'topP' | 'topK' | 'pass'>, sample: number) {

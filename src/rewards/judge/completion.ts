@@ -79,7 +79,7 @@ function endingOf(reason: unknown): Ending {
 }
 
 /** Reads the body of a successful HTTP reply, which may be anything. */
-export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
+export function readCompletion(body: unknown, request: ReplyRequest = {}): Reply {
   if (typeof body === 'string') {
     return problem('server_error', `answered with text instead of a completion: ${excerpt(body)}`, 'ask_again');
   }
@@ -100,7 +100,7 @@ export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
     return problem('server_error', `the reply ended for an unknown reason ${shown}`, 'ask_again');
   }
   const message = field(choice, 'message');
-  if (asked.logprobs === true && choices.length > 0) return readLogprobs(choice, model);
+  if (request.logprobs === true && choices.length > 0) return readLogprobs(choice, model);
   const { text, refusal, thought } = contentOf(message);
   if (isText(text)) return { kind: 'text', text, cutOff: ending !== 'whole', model };
   if (isText(refusal)) return problem('refused', excerpt(refusal), 'give_up');
@@ -112,7 +112,12 @@ export function readCompletion(body: unknown, asked: ReplyRequest = {}): Reply {
       'give_up',
     );
   }
-  return withoutText(choice, { asked, model, cut: ending === 'cut', thought: thought || reasoningTokens(body) > 0 });
+  return withoutText(choice, {
+    asked: request,
+    model,
+    cut: ending === 'cut',
+    thought: thought || reasoningTokens(body) > 0,
+  });
 }
 
 /** The words of a message whose content is a text, or a list of parts. Parts of type `text` are the answer, any others are thoughts or a refusal. */
@@ -197,16 +202,16 @@ export type ModelAlias = boolean | readonly string[];
  */
 export function checkModel(
   reply: Reply,
-  asked: string,
+  requestedModel: string,
   alias: ModelAlias,
   allow: AllowAlias = allowBySetting('model_alias'),
 ): Reply {
   const { model = null } = reply;
   if (model === null || alias === true) return reply;
-  const allowed = [asked, ...(alias === false ? [] : alias)];
+  const allowed = [requestedModel, ...(alias === false ? [] : alias)];
   if (allowed.some((name) => isModel(model, name))) return reply;
   const name = excerpt(model);
-  const detail = `the model ${name} answered, but "${asked}" was requested; if both are the same model (behind a proxy, as a deployment, or with several names), ${allow(name)}`;
+  const detail = `the model ${name} answered, but "${requestedModel}" was requested; if both are the same model (behind a proxy, as a deployment, or with several names), ${allow(name)}`;
   return problem('server_error', detail, 'ask_again');
 }
 

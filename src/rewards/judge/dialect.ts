@@ -83,11 +83,11 @@ export function refusedField({ status, param, words }: FieldError): LeavableFiel
   // A server that names the field itself (`response_format.json_schema`) means no other.
   const meant = leavableFields.find((field) => field === param?.split(/[.[]/)[0]);
   if (meant !== undefined) return meant;
-  const said = leavableFields.flatMap((field) => {
+  const mentioned = leavableFields.flatMap((field) => {
     const at = words.search(namePattern(field));
     return at < 0 ? [] : [{ field, at }];
   });
   // "temperature and top_p cannot both be specified": the more dispensable one goes.
-  if (!/\bboth\b/i.test(words)) said.sort((a, b) => a.at - b.at);
-  return said.at(0)?.field ?? null;
+  if (!/\bboth\b/i.test(words)) mentioned.sort((a, b) => a.at - b.at);
+  return mentioned.at(0)?.field ?? null;
 }

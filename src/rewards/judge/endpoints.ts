@@ -32,8 +32,8 @@ export const modelAliasSchema = z.union([z.boolean(), z.array(z.string().min(1))
  * Whether a reply's model is the requested one. Servers may name it without its folder or without the `:free` of a router, in other case,
  * or as the dated snapshot of a name (`gpt-5-mini-2025-08-07` for `gpt-5-mini`).
  */
-export function isModel(answered: string, asked: string): boolean {
-  const [found, wanted] = [answered, asked].map((name) => name.toLowerCase().replace(/^.*\/(?=.)|:free$/g, ''));
+export function isModel(answered: string, requested: string): boolean {
+  const [found, wanted] = [answered, requested].map((name) => name.toLowerCase().replace(/^.*\/(?=.)|:free$/g, ''));
   if (found === '' || found === wanted) return true;
   const base = wanted.replace(/-latest$/, '');
   return found.startsWith(base) && /^(?:-\d{4}-\d{2}-\d{2}|-\d{3,8}|-latest)?$/.test(found.slice(base.length));

@@ -208,11 +208,11 @@ export function gradeWords({ instruction, graded }: Pick<Question, 'instruction'
   }
   const things = [...wordsOf(list)];
   // An answer that repeats the question has named nothing.
-  const said = wordsOf(graded.answer.replaceAll(instruction.trim(), ' '));
+  const words = wordsOf(graded.answer.replaceAll(instruction.trim(), ' '));
   const right = wordsOf(graded.reference);
-  const either = things.filter((thing) => said.has(thing) || right.has(thing));
-  const both = either.filter((thing) => said.has(thing) && right.has(thing));
+  const either = things.filter((thing) => words.has(thing) || right.has(thing));
+  const both = either.filter((thing) => words.has(thing) && right.has(thing));
   const score = either.length === 0 ? 0 : (MAX_SCORE * both.length) / either.length;
-  const named = things.filter((thing) => said.has(thing)).length;
+  const named = things.filter((thing) => words.has(thing)).length;
   return { form: 'list', scores: [score], reasoning: `It names ${named} of them, ${both.length} as it should.` };
 }

@@ -5,7 +5,7 @@ import { OTHER_WORDS, type ExamAnswer, type ExamCase, type ExamSet } from '../ex
 /** Right things, and an equal number of wrong ones. */
 interface Choice {
   /** The question, such as `which of these are even`. */
-  readonly asked: string;
+  readonly criterion: string;
   /** The right things in words, such as `the even ones`. */
   readonly named: string;
   readonly right: readonly string[];
@@ -27,11 +27,11 @@ const KINDS = Object.keys(THINGS) as readonly Kind[];
 /** Two digits, so that no claimed grade equals one of them. */
 const NUMBERS = Array.from({ length: 89 }, (_, i) => 11 + i);
 
-function numbers(random: RandomStream, asked: string, isRight: (value: number) => boolean): Choice {
+function numbers(random: RandomStream, criterion: string, isRight: (value: number) => boolean): Choice {
   const drawn = (from: readonly number[]): string[] => drawSome(random, from).map(String);
   return {
-    asked: `which of these are ${asked}`,
-    named: `the ones that are ${asked}`,
+    criterion: `which of these are ${criterion}`,
+    named: `the ones that are ${criterion}`,
     right: drawn(NUMBERS.filter(isRight)),
     wrong: drawn(NUMBERS.filter((value) => !isRight(value))),
   };
@@ -41,7 +41,7 @@ function things(random: RandomStream): Choice {
   const kind = random.pick(KINDS);
   const others = KINDS.filter((one) => one !== kind).flatMap((one) => THINGS[one]);
   return {
-    asked: `which of these are ${kind}`,
+    criterion: `which of these are ${kind}`,
     named: `the ${kind} there`,
     right: drawSome(random, THINGS[kind]),
     wrong: drawSome(random, others),
@@ -64,9 +64,9 @@ const listed = (words: readonly string[]): string => `${words.slice(0, -1).join(
 
 function caseAt(seed: number, index: number): ExamCase {
   const random = new RandomStream(seed, 'exam of words', index);
-  const { asked, named, right, wrong } = CHOICES[index % CHOICES.length](random);
+  const { criterion, named, right, wrong } = CHOICES[index % CHOICES.length](random);
   const list = random.shuffled([...right, ...wrong]).join(', ');
-  const instruction = `${asked}: ${list}?`;
+  const instruction = `${criterion}: ${list}?`;
   const answers: readonly ExamAnswer[] = [
     { name: 'right', truth: 1, made: `${listed(right)}.` },
     { name: OTHER_WORDS, truth: 1, made: `I would call ${listed(right.toReversed())} ${named}.` },

@@ -78,16 +78,16 @@ export function termsThatAsk({ mode, terms, also_compute, measure = [] }: Choice
  * own judges.
  */
 export function questionsOf(terms: readonly ChosenTerm[], answers: number): number {
-  const asked = new Set<string>();
+  const questionNames = new Set<string>();
   let grouped = 0;
   for (const { kind, name, fields } of terms) {
     if (!kind.needs.judge) continue;
     if (kind.questions !== undefined) grouped += kind.questions(fields, answers);
     const own = kind.ownJudge?.(fields) === true ? name : '';
     const names = kind.asks?.(fields) ?? (kind.questions === undefined ? [kind.name] : []);
-    for (const question of names) asked.add(`${own}/${question}`);
+    for (const question of names) questionNames.add(`${own}/${question}`);
   }
-  return asked.size * answers + grouped;
+  return questionNames.size * answers + grouped;
 }
 
 /** Whether a term asks the run's judge, and not a judge of its own. */

@@ -52,22 +52,22 @@ export async function createReward(
 ): Promise<CombinedReward> {
   const deciding = decidingTerms(settings);
   const chosen = chosenTerms(settings);
-  const asked: Requested[] = [];
+  const created: Requested[] = [];
   const close = async (): Promise<void> => {
-    await Promise.all(asked.map(({ term }) => term.close()));
+    await Promise.all(created.map(({ term }) => term.close()));
   };
   try {
     for (const one of chosen) {
       refuseConflict(one);
-      asked.push({ ...one, term: await one.kind.create(one.fields, services) });
+      created.push({ ...one, term: await one.kind.create(one.fields, services) });
     }
   } catch (error) {
     await close();
     throw error;
   }
-  const decides = asked.slice(0, deciding.length);
-  const measures = asked.slice(chosen.length - measuredTerms(settings).length);
-  const recorded = asked.slice(deciding.length, chosen.length - measures.length);
+  const decides = created.slice(0, deciding.length);
+  const measures = created.slice(chosen.length - measuredTerms(settings).length);
+  const recorded = created.slice(deciding.length, chosen.length - measures.length);
 
   /** By whole group, so that all its answers get the same object. */
   const lookedAt = new WeakMap<AnswerGroup, AnswerGroup>();
@@ -140,7 +140,7 @@ export async function createReward(
     terms: decides.map(({ name, weight }) => ({ name, weight })),
     scoreTerms,
     untilReady: async (options) => {
-      for (const { term } of asked) await term.untilReady?.(options);
+      for (const { term } of created) await term.untilReady?.(options);
     },
     canary: async (signal) => {
       const looks = decides.flatMap(({ term }) => (term.canary === undefined ? [] : [term.canary(signal)]));

@@ -77,13 +77,13 @@ export const clip = termKind({
     const turns = pLimit(AT_ONCE);
     const inFlight = new Set<Promise<Outcome>>();
     let closing: Promise<void> | null = null;
-    let told = false;
+    let wasReported = false;
     const tellOfCut = async ({ key, instruction }: JudgeItem): Promise<void> => {
-      if (told) return;
+      if (wasReported) return;
       const { most, unread } = await model.reads(instruction);
       // Another item may have been reported meanwhile.
-      if (unread === 0 || told) return;
-      told = true;
+      if (unread === 0 || wasReported) return;
+      wasReported = true;
       services.onNote?.(
         `clip reads ${most} tokens of a prompt and ignores the rest: it ignores the last ${unread} tokens of the prompt of ${key} (reported once)`,
       );

@@ -71,8 +71,8 @@ export function judgedTerm(
       passes.flatMap((pass) =>
         questions.map(async (question) => {
           const query = question.query(prepared, prompts);
-          const asked = { ...query, key: `${query.key}${suffixOf(pass.index)}`, pass };
-          const judgement = await judge.ask(asked, signal, options);
+          const passQuery = { ...query, key: `${query.key}${suffixOf(pass.index)}`, pass };
+          const judgement = await judge.ask(passQuery, signal, options);
           return { pass, judgement, parts: judgement.problem === null ? question.parts(judgement.scores) : {} };
         }),
       ),

@@ -26,7 +26,7 @@ function wrongLabel(label: string): string | null {
 function comparing<Name extends string>(
   name: Name,
   description: string,
-  agreement: (said: Words, expected: Words) => number,
+  agreement: (answerWords: Words, expected: Words) => number,
 ): TermKind<Name, Record<never, never>> {
   return termKind({
     name,

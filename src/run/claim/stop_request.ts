@@ -18,9 +18,9 @@ export function requestStop(paths: RunPaths, how: StopRequest): void {
 /** The pending request. Null if there is none or it is unreadable. The requester waits and sees that the run continues. */
 export function readStopRequest(paths: RunPaths): StopRequest | null {
   try {
-    const asked = readPlainText(paths.stopRequest, 1024);
-    if (asked === null) return null;
-    return asked === 'now' ? 'now' : 'save';
+    const text = readPlainText(paths.stopRequest, 1024);
+    if (text === null) return null;
+    return text === 'now' ? 'now' : 'save';
   } catch {
     return null;
   }

@@ -97,7 +97,7 @@ export class ImagesClient {
       ...options,
       name: 'images server',
       members: urls.map((url) => new ImageMember(url, this.#http, key, options.clock ?? systemClock, member)),
-      attempt: (one, asked, attempt) => this.#explained(one, asked, attempt),
+      attempt: (one, request, attempt) => this.#explained(one, request, attempt),
     });
   }
 
@@ -134,8 +134,8 @@ export class ImagesClient {
   /**
    * Generates one image. Raises EndpointError when no server returns one before the deadline or within the attempts.
    */
-  draw(asked: ImagesRequest, within: Deadline): Promise<ImageReply> {
-    return this.#remote.answer(asked, within);
+  draw(request: ImagesRequest, within: Deadline): Promise<ImageReply> {
+    return this.#remote.answer(request, within);
   }
 
   /** Closes the connections. The client must not be used afterwards. */
@@ -148,20 +148,20 @@ export class ImagesClient {
    * refused the first prompt. Otherwise it rejects the settings, for example because an account is used up, and the
    * prompt is not at fault.
    */
-  async #explained(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
-    const tried = await this.#attempt(member, asked, attempt);
+  async #explained(member: ImageMember, request: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
+    const tried = await this.#attempt(member, request, attempt);
     if (tried.unexplained !== true || tried.reply.kind !== 'wrong' || !this.#hasDrawn) return tried;
     const { prompt, seed } = PLAIN;
-    const source = asked.source === undefined ? {} : { source: await encodePng(blankImage(this.#sizeOf(asked))) };
-    const plain = await this.#attempt(member, { ...asked, prompt, seed, ...source }, attempt);
+    const source = request.source === undefined ? {} : { source: await encodePng(blankImage(this.#sizeOf(request))) };
+    const plain = await this.#attempt(member, { ...request, prompt, seed, ...source }, attempt);
     return plain.reply.kind === 'answered' ? gotAnswer({ refused: tried.reply.found }, 'refused') : plain;
   }
 
   /** Sends a request, and repeats it without the fields that the server rejects. */
-  async #attempt(member: ImageMember, asked: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
+  async #attempt(member: ImageMember, request: ImagesRequest, attempt: Deadline): Promise<ImagesAttempt> {
     for (;;) {
       const sent = DISPENSABLE.filter((field) => !this.#leftOut.has(field));
-      const tried = await this.#send(member, asked, attempt, sent);
+      const tried = await this.#send(member, request, attempt, sent);
       const refused = sent.find((field) => field === tried.refusedField && !member.takes.has(field));
       if (refused === undefined) return tried;
       this.#leaveOut(refused);
@@ -170,13 +170,13 @@ export class ImagesClient {
 
   async #send(
     { client, takes }: ImageMember,
-    asked: ImagesRequest,
+    request: ImagesRequest,
     attempt: Deadline,
     sent: readonly Dispensable[],
   ): Promise<ImagesAttempt> {
     try {
-      const body: unknown = await this.#request(client, asked, attempt.signal, sent);
-      const image = await readImage(body, this.#sizeOf(asked));
+      const body: unknown = await this.#request(client, request, attempt.signal, sent);
+      const image = await readImage(body, this.#sizeOf(request));
       if (typeof image !== 'string') {
         this.#hasDrawn = true;
         for (const field of sent) takes.add(field);
@@ -344,8 +344,8 @@ function field(value: unknown, name: string): unknown {
 type Drawing = Pick<ImagesServerSettings, 'served_model' | 'size' | 'extra'>;
 
 /** SHA-256 of everything that determines an image. */
-export function requestHashOf(drawing: Drawing, asked: ImagesRequest): string {
-  const { prompt, seed, source, size = drawing.size } = asked;
+export function requestHashOf(drawing: Drawing, request: ImagesRequest): string {
+  const { prompt, seed, source, size = drawing.size } = request;
   const decides: unknown[] = [drawing.served_model, size, drawing.extra, prompt, seed];
   if (source !== undefined) decides.push(sha256(source));
   return sha256(JSON.stringify(decides));

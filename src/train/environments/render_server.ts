@@ -126,7 +126,7 @@ export class RenderClient {
       ...options,
       name: 'render server',
       members: urls.map((url) => new RenderMember(url, clock, { cap: concurrency, alone: urls.length === 1 })),
-      attempt: (member, asked, attempt) => this.#attempt(member, asked, attempt),
+      attempt: (member, imageRequest, attempt) => this.#attempt(member, imageRequest, attempt),
     });
   }
 
@@ -170,8 +170,8 @@ export class RenderClient {
   /**
    * Generates one image. Raises EndpointError when no server returns one before the deadline or within the attempts.
    */
-  draw(asked: RenderRequest, within: Deadline): Promise<ImageReply> {
-    return this.#remote.answer(asked, within);
+  draw(imageRequest: RenderRequest, within: Deadline): Promise<ImageReply> {
+    return this.#remote.answer(imageRequest, within);
   }
 
   /** Closes the connections. The client must not be used afterwards. */
@@ -181,10 +181,10 @@ export class RenderClient {
 
   async #attempt(
     member: RenderMember,
-    asked: RenderRequest,
+    imageRequest: RenderRequest,
     attempt: Deadline,
   ): Promise<AttemptResult<ReplyOutcome<ImageReply>>> {
-    return (await this.#unknown(member, attempt)) ?? (await this.#send(member, asked, attempt));
+    return (await this.#unknown(member, attempt)) ?? (await this.#send(member, imageRequest, attempt));
   }
 
   /** Why a server cannot be used. Null if it is known to be the wanted one. */
@@ -208,13 +208,13 @@ export class RenderClient {
 
   async #send(
     member: RenderMember,
-    asked: RenderRequest,
+    imageRequest: RenderRequest,
     attempt: Deadline,
   ): Promise<AttemptResult<ReplyOutcome<ImageReply>>> {
-    const reply = await this.#exchange(member, attempt, this.#body(asked));
+    const reply = await this.#exchange(member, attempt, this.#body(imageRequest));
     if (!('body' in reply)) return reply;
     if (reply.status !== 200) return reply.meaning;
-    const image = await imageIn(reply.body, asked.size);
+    const image = await imageIn(reply.body, imageRequest.size);
     return typeof image === 'string' ? noAnswer('failed', image) : gotAnswer({ image, revised: null });
   }
 

@@ -73,7 +73,11 @@ export interface ImageRemoteOptions<M extends AwaitedMember, Requested> extends 
   readonly clock?: Clock | undefined;
   /** Uniform in [0, 1), for back-off jitter only. */
   readonly random?: (() => number) | undefined;
-  readonly attempt: (member: M, asked: Requested, within: Deadline) => Promise<AttemptResult<ReplyOutcome<ImageReply>>>;
+  readonly attempt: (
+    member: M,
+    imageRequest: Requested,
+    within: Deadline,
+  ) => Promise<AttemptResult<ReplyOutcome<ImageReply>>>;
 }
 
 export function imageRemote<M extends AwaitedMember, Requested>(
@@ -115,9 +119,9 @@ export interface StoredImage extends RemoteExchange {
 export type ImageStore = ReplayOptions<StoredImage>['store'];
 
 export interface ServerImagesOptions<Requested> extends ReplayOptions<StoredImage> {
-  readonly client: { draw(asked: Requested, within: Deadline): Promise<ImageReply> };
+  readonly client: { draw(imageRequest: Requested, within: Deadline): Promise<ImageReply> };
   /** SHA-256 of everything that determines an image. */
-  readonly hash: (asked: Requested) => string;
+  readonly hash: (imageRequest: Requested) => string;
 }
 
 export class ServerImages<Requested extends object> implements ServedImages<Requested> {

@@ -86,11 +86,11 @@ export class Backward {
     const reported: Result[] = [];
     const losses: number[] = [];
     for (const part of parts) {
-      const fed = await feeds(part);
+      const inputs = await feeds(part);
       const result = await this.#sessions.use(
         key(part),
         (graph) => build(graph, part),
-        (session) => session.run(fed, this.weights, this.#buffers(session)),
+        (session) => session.run(inputs, this.weights, this.#buffers(session)),
       );
       losses.push((result['loss'] as Float32Array)[0]);
       reported.push(tell(result, part));

@@ -37,7 +37,7 @@ interface ServerClient<Requested> {
   /**
    * Generates one image. Raises EndpointError when no server returns one before the deadline or within the attempts.
    */
-  draw(asked: Requested, within: Deadline): Promise<ImageReply>;
+  draw(imageRequest: Requested, within: Deadline): Promise<ImageReply>;
   close(): Promise<void>;
 }
 
@@ -57,7 +57,7 @@ interface ImageServers<Requested, Client> extends CheckableServers<Client> {
   /** Called on every rank once servers have generated an image with the settings. */
   readonly onReady?: (client: Client) => void;
   /** SHA-256 of everything that determines an image. */
-  readonly hash: (asked: Requested) => string;
+  readonly hash: (imageRequest: Requested) => string;
 }
 
 /**
@@ -94,7 +94,7 @@ async function openServers<Requested extends object, Client extends ServerClient
 /** The stored images of a run, for scoring its episodes again. Contacts no server. */
 function storedImages<Requested extends object>(
   run: NamedRun,
-  hash: (asked: Requested) => string,
+  hash: (imageRequest: Requested) => string,
 ): ServedImages<Requested> {
   const paths = pathsOf(run, null);
   const lines = new Exchanges(paths.pictures, imageForm, { isOwner: false, from: null });
@@ -157,7 +157,7 @@ export function openImagesServer(
       ...imagesServers(settings),
       prepare: (client, within) => client.ready(within, work),
       onReady: (client) => client.hasDrawn(),
-      hash: (asked) => requestHashOf(settings, asked),
+      hash: (imageRequest) => requestHashOf(settings, imageRequest),
     },
     services,
   );
@@ -165,7 +165,7 @@ export function openImagesServer(
 
 /** See `storedImages`. */
 export function openStoredImages(run: NamedRun, settings: ImagesServerSettings): ServedImages<ImagesRequest> {
-  return storedImages<ImagesRequest>(run, (asked) => requestHashOf(settings, asked));
+  return storedImages<ImagesRequest>(run, (imageRequest) => requestHashOf(settings, imageRequest));
 }
 
 /** See `checkServers`. */
@@ -200,7 +200,7 @@ export function openRenderServer(
     {
       ...renderServers(settings, width),
       prepare: async (client, within) => client.ready(within, await longest()),
-      hash: (asked: RenderRequest) => renderHash(settings, asked),
+      hash: (imageRequest: RenderRequest) => renderHash(settings, imageRequest),
     },
     services,
   );

@@ -83,8 +83,8 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
   const offline = request.offline === true;
   const replies = new RecordedReplies(recorded, offline, counts);
   const sourcesOfAnswers: Lacking[] = [replies];
-  const recordedJudge = (model: string, asked: Judge | null): Judge => {
-    const judge = new RecordedJudge({ model, recorded, leaveOut: reward.leave_out, judge: asked }, counts);
+  const recordedJudge = (model: string, liveJudge: Judge | null): Judge => {
+    const judge = new RecordedJudge({ model, recorded, leaveOut: reward.leave_out, judge: liveJudge }, counts);
     sourcesOfAnswers.push(judge);
     return judge;
   };
@@ -97,13 +97,13 @@ export async function rescore(request: RescoreRequest): Promise<RescoreSummary> 
       const server = offline ? null : made.ownJudge(options);
       // Recorded answers may suffice, so the server is contacted on first use.
       let found: Promise<void> | null = null;
-      const asked: Judge | null = server && {
+      const serverJudge: Judge | null = server && {
         ask: async (...question) => {
           await (found ??= server.untilReady?.({ maxWaitS: 0 }) ?? Promise.resolve());
           return server.ask(...question);
         },
       };
-      const judge = recordedJudge(options.model, asked);
+      const judge = recordedJudge(options.model, serverJudge);
       return { ask: (...question) => judge.ask(...question), close: async () => server?.close() };
     },
     records: { offline, reply: (key, requestHash, isUsable) => replies.find(key, requestHash, isUsable) },

@@ -18,7 +18,7 @@ export class CallLimit implements JudgeCalls {
   /** `asked` is the number of requests of all processes and attempts so far. */
   constructor(
     readonly limit: number,
-    private asked: number,
+    private requested: number,
     private readonly processes: number,
   ) {}
 
@@ -32,7 +32,7 @@ export class CallLimit implements JudgeCalls {
 
   /** Number of questions that this process may still begin. */
   get room(): number {
-    return Math.floor((this.limit - this.asked) / this.processes) - this.#own - this.#underWay;
+    return Math.floor((this.limit - this.requested) / this.processes) - this.#own - this.#underWay;
   }
 
   begin(): boolean {
@@ -61,21 +61,21 @@ export class CallLimit implements JudgeCalls {
    * Total requests so far, from all processes' reports. Raises JudgeLimitError if a process had to reject a question.
    */
   total(reports: readonly CallReport[]): number {
-    const asked = reports.reduce((sum, { own }) => sum + own, this.asked);
-    if (!reports.some(({ refused }) => refused)) return asked;
+    const totalCount = reports.reduce((sum, { own }) => sum + own, this.requested);
+    if (!reports.some(({ refused }) => refused)) return totalCount;
     const shares =
-      asked < this.limit && this.processes > 1
+      totalCount < this.limit && this.processes > 1
         ? `; what is left is too little for the next questions of ${this.processes} processes`
         : '';
-    throw new JudgeLimitError(`judge request limit exceeded (${shown(asked)} of ${shown(this.limit)}${shares})`, {
+    throw new JudgeLimitError(`judge request limit exceeded (${shown(totalCount)} of ${shown(this.limit)}${shares})`, {
       where: 'reward.max_judge_calls',
       next: 'Raise it or set it to null, and resume the run by its name. Stored judgements are kept, and only missing ones are requested.',
     });
   }
 
   /** Updates the total and divides the remaining requests again. */
-  known(asked: number): void {
-    this.asked = asked;
+  known(requested: number): void {
+    this.requested = requested;
     // Questions may have ended since the report.
     this.#own -= this.#reported;
     this.#reported = 0;

@@ -52,12 +52,12 @@ export class ExamWatch {
       info(`the judge cannot be compared with its exam, which stored no single answers (${exam.folder})`);
       return;
     }
-    let [asked, drifted] = [0, false];
+    let [sentCount, drifted] = [0, false];
     for (; !this.#stop.signal.aborted; await sleep(systemClock, everyMs, this.#stop.signal)) {
       let found: ExamDrift | null = null;
       for (let repeat = 0; repeat < REPEATS && (found === null || found.drifted); repeat++) {
         found = hasRoom(answers.length)
-          ? examDrift(answers, await this.#ask(answers, ++asked), marks.noise ?? 0)
+          ? examDrift(answers, await this.#ask(answers, ++sentCount), marks.noise ?? 0)
           : null;
         // An unreachable judge cannot be compared.
         if (found === null) break;
@@ -71,8 +71,8 @@ export class ExamWatch {
     }
   }
 
-  async #ask(answers: readonly SampledAnswer[], asked: number): Promise<(number | null)[]> {
-    const id = `${this.options.asker}-${asked}`;
+  async #ask(answers: readonly SampledAnswer[], count: number): Promise<(number | null)[]> {
+    const id = `${this.options.asker}-${count}`;
     // These keys belong to no iteration. See `iterationOfKey`. The process and the count make every question different.
     const items = answers.map((answer, i) =>
       judgeItem(`exam/again-${id}-${i + 1}`, answer, slightlyChanged(answer.made, ['again', answer.name, id])),

@@ -289,10 +289,10 @@ export function sharedScorer({ group, local, take, store, needsSettling, calls }
       calls?.known(requests);
       if (!waits) return [...outcomes];
       // Only rank 0 retries, so that one process watches the judge.
-      const asked = await group.gather<readonly JudgeItem[]>(items);
+      const gathered = await group.gather<readonly JudgeItem[]>(items);
       const settled = await runOnRankZero(group, () =>
         local.settle(
-          (asked ?? []).flat(),
+          (gathered ?? []).flat(),
           (all ?? []).flatMap((one) => one.outcomes),
         ),
       );

@@ -389,10 +389,10 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   const rope = parsed.data.rope_parameters ?? parsed.data.rope_scaling ?? {};
   const { sections = [], interleaved = false } = family.axes ?? {};
   const mrope_section = z.array(size).safeParse(rope['mrope_section']).data ?? sections;
-  const asked = rope['mrope_interleaved'] ?? interleaved;
-  if (asked !== interleaved) {
+  const isInterleaved = rope['mrope_interleaved'] ?? interleaved;
+  if (isInterleaved !== interleaved) {
     throw new CheckpointError(
-      `mrope_interleaved ${JSON.stringify(asked)} is not supported for this model_type; allowed: ${interleaved}`,
+      `mrope_interleaved ${JSON.stringify(isInterleaved)} is not supported for this model_type; allowed: ${interleaved}`,
       { where },
     );
   }

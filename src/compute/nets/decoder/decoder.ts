@@ -179,7 +179,7 @@ function sequenceRows(
   config: DecoderConfig,
   shape: BatchShape,
   inputs: SequenceInputs,
-  asked: 'answers' | 'all',
+  selected: 'answers' | 'all',
   wrap: BlockWrapper,
 ): Value {
   const { graph } = inputs.promptIds;
@@ -222,7 +222,7 @@ function sequenceRows(
     const values = promptKeys.split(valueRows, promptShape);
     const answerShape = [batch, answerColumns, heads.depth];
     const ownKeys = rotary.keys(answerKeys.split(keyRows, [batch, 1, answerColumns, heads.depth]), promptColumns);
-    const isLast = index === last && asked === 'answers';
+    const isLast = index === last && selected === 'answers';
     const queryRows = project(config, layer, isLast ? answersOnly(normalized) : normalized, 'q_proj');
     const order = isLast ? answerQueriesAlone : answerQueries;
     const queries = order.split(queryRows, [batch, heads.queriesPerHead, answerColumns, heads.depth]);
@@ -248,7 +248,7 @@ function sequenceRows(
   const seen = embedSeen(config, ids, shape, wrap);
   let { rows } = seen;
   for (let index = 0; index <= last; index++) {
-    const keep = index === last && asked === 'answers' ? answersOnly : (x: Value): Value => x;
+    const keep = index === last && selected === 'answers' ? answersOnly : (x: Value): Value => x;
     const output = wrap(`layers.${index}`, rows, (x) => block(config, index, x, attend, keep));
     rows = afterBlock(seen, index, output);
   }

@@ -194,10 +194,10 @@ function wrapped(
   { image, text }: { readonly image: Value; readonly text: Value },
   apply: (of: { readonly image: Value; readonly text: Value }) => Streams,
 ): Streams {
-  const said = text.shape[1];
+  const textLength = text.shape[1];
   const cut = (x: Value): { readonly image: Value; readonly text: Value } => ({
-    image: slice(x, 1, said, x.shape[1]),
-    text: slice(x, 1, 0, said),
+    image: slice(x, 1, textLength, x.shape[1]),
+    text: slice(x, 1, 0, textLength),
   });
   const made = wrap(name, concat([text, image], 1), (x) => {
     const found = apply(cut(x));
@@ -316,10 +316,11 @@ function embedded(
     const normalized = norm === null ? rows : rmsNorm(rows, norm, 1e-6);
     return reshape(linear(normalized, layer, width, biases, adapter), [batch, count, width]);
   };
-  const said = embed(text, names.textIn, names.textNorm);
-  if (config.architecture === 'sd3') return { image: addPositions(config, patches(config, hidden), shape), text: said };
+  const embeddedText = embed(text, names.textIn, names.textNorm);
+  if (config.architecture === 'sd3')
+    return { image: addPositions(config, patches(config, hidden), shape), text: embeddedText };
   const images = second === null ? hidden : concat([hidden, second], 1);
-  return { image: embed(images, names.imageIn, null), text: said };
+  return { image: embed(images, names.imageIn, null), text: embeddedText };
 }
 
 /** Tokens [B, N, C patch^2] through the kernels of a convolution over whole patches, which are a layer over tokens: [B, N, W]. */

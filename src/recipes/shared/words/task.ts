@@ -228,9 +228,13 @@ export class WordsTask<
    * The ids of a question with these images that belongs to no sample, without the prefill. Raises the DataErrors of
    * `promptOf`.
    */
-  async idsOf(asked: Question['prompt'], where: string, images?: readonly VisionInput[]): Promise<readonly number[]> {
+  async idsOf(
+    conversation: Question['prompt'],
+    where: string,
+    images?: readonly VisionInput[],
+  ): Promise<readonly number[]> {
     const options = { addGenerationPrompt: true, variables: this.settings.prompt.variables };
-    const { text, addSpecial } = await promptText(this.words, asked, options);
+    const { text, addSpecial } = await promptText(this.words, conversation, options);
     return this.#encode(text, addSpecial, where, images);
   }
 

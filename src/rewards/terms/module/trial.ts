@@ -60,18 +60,18 @@ export async function tryModule(
 ): Promise<{ readonly needs: NonNullable<ModuleObject['needs']>; readonly results: readonly CallResult[] }> {
   const { module: file, concurrency, timeout_s, start_s } = settings;
   requirePlainFile(file);
-  const { said, end } = await conversation(settings, {
+  const { messages, end } = await conversation(settings, {
     url: pathToFileURL(file).href,
     settings: structuredClone(settings.settings),
     items,
     concurrency,
   });
-  const { needs } = requireImported(settings, said, end);
-  const made = said[1];
+  const { needs } = requireImported(settings, messages, end);
+  const made = messages[1];
   if (made === undefined) throw moduleError(file, ended('its create()', `${start_s} s (start_s)`, end));
   if (made.kind === 'failed') throw moduleError(file, made.error);
   if (made.kind === 'made' && made.problem !== null) throw wrongResult(file, made.problem);
-  const given = new Map(said.flatMap((one) => (one.kind === 'scored' ? [[one.id, one.given] as const] : [])));
+  const given = new Map(messages.flatMap((one) => (one.kind === 'scored' ? [[one.id, one.given] as const] : [])));
   const missing = { threw: end.isLate ? `gave no score within ${timeout_s} s` : `it ended the process (${how(end)})` };
   return {
     needs: needs ?? {},
@@ -83,7 +83,7 @@ export async function tryModule(
 function conversation(
   { timeout_s, start_s }: ModuleSettings,
   request: ToTrial,
-): Promise<{ readonly said: readonly FromTrial[]; readonly end: End }> {
+): Promise<{ readonly messages: readonly FromTrial[]; readonly end: End }> {
   const child = spawn(process.execPath, [program], { stdio: ['pipe', 'ignore', 'pipe', 'pipe'] });
   let [heard, stderr, isLate] = ['', '', false];
   let stop = (): void => undefined;
@@ -111,7 +111,7 @@ function conversation(
     });
     child.once('close', (status, signal) => {
       stop();
-      resolve({ said: messagesIn(heard), end: { isLate, status, signal, stderr } });
+      resolve({ messages: messagesIn(heard), end: { isLate, status, signal, stderr } });
     });
   });
 }

@@ -90,14 +90,14 @@ export async function attachRun(
   known: WandbCursor | null,
   baseUrl: string,
 ): Promise<AttachedRun> {
-  const { id: asked, project, entity, settings } = described;
+  const { id: requestedId, project, entity, settings } = described;
   const find = async (name: string): Promise<ServerRun | null> =>
     parseServerRun(await client.graphql('RunResumeStatus', RESUME_QUERY, { name, project, entity }));
-  const first = known?.run ?? asked;
+  const first = known?.run ?? requestedId;
   let run = first;
   let found = await find(run);
   for (let n = 2; found !== null && hasForeignLines(found, created_at); n++) {
-    run = `${asked.slice(0, MAX_ID)}-${n}`;
+    run = `${requestedId.slice(0, MAX_ID)}-${n}`;
     found = await find(run);
   }
   const place = await upsert(client, { ...described, id: run }, found, {
@@ -108,7 +108,7 @@ export async function attachRun(
   const cursor = {
     ...(own ?? NOTHING_SENT),
     ...place,
-    ...{ base_url: baseUrl, asked, run, created_at },
+    ...{ base_url: baseUrl, asked: requestedId, run, created_at },
     // The summary keeps values that others have set.
     summary: extendedJson({ ...found?.summary, ...(own === null ? {} : parseExtendedJson(own.summary)) }),
     ended: null,

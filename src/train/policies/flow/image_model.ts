@@ -45,12 +45,12 @@ export class FlowImageModel implements ImageModel {
     // Equal requests give one image: a policy that is sure repeats itself.
     const keys = requests.map(({ prompt, seed }) => `${seed} ${prompt}`);
     const first = new Map(keys.map((key, i) => [key, i] as const).reverse());
-    const asked = [...new Set(keys)].map((key) => requests[must(first.get(key), key)]);
-    const read = await Promise.all(asked.map(({ prompt }) => this.options.encoder.encode(prompt)));
+    const unique = [...new Set(keys)].map((key) => requests[must(first.get(key), key)]);
+    const read = await Promise.all(unique.map(({ prompt }) => this.options.encoder.encode(prompt)));
     const blank = await this.#blank();
     const prompts = read.map((encoded) => this.#asked(encoded, blank));
     const how: FlowSampling = { ...making, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
-    const random = (p: number): RandomStream => new RandomStream('picture', asked[p].seed);
+    const random = (p: number): RandomStream => new RandomStream('picture', unique[p].seed);
     const answers = await this.#sampler.sample({ prompts, answersPerPrompt: 1, how, random }, model.weights);
     const size = latentSize(making, codec);
     const patch = patchOf(model.config, codec);

@@ -99,13 +99,13 @@ export class FlowLearner {
       own.push(part.map((_, b) => actionStatistics(result, b)));
       if (withMeans) at.forEach((i, b) => computed.set(i, partOf(result.means as Float32Array, b, shape.batch)));
     }
-    const told = (await peers.allGather(own)).flat();
-    if (!withMeans) return this.#sorted(groups, rows, rows, told, null);
+    const reportedValues = (await peers.allGather(own)).flat();
+    if (!withMeans) return this.#sorted(groups, rows, rows, reportedValues, null);
     const homeOf = (i: number): number => rows[i].home ?? rankOf(i);
     const mean = (i: number): Float32Array => must(computed.get(i), 'a mean that this rank computed');
     const arrived = await carried(peers, rows.length, { from: rankOf, to: homeOf }, mean);
     const here = (i: number): Float32Array => (homeOf(i) === peers.rank ? (arrived.get(i) ?? mean(i)) : NOT_HERE);
-    return this.#sorted(groups, rows, rows, told, new Map(rows.map((row, i) => [row, here(i)])));
+    return this.#sorted(groups, rows, rows, reportedValues, new Map(rows.map((row, i) => [row, here(i)])));
   }
 
   /**
@@ -115,7 +115,7 @@ export class FlowLearner {
   async learn(trainGroups: readonly FlowTrainGroup[], loss: LossSpec): Promise<LearnReport> {
     const all = rowsOf(trainGroups);
     const rows = all.filter((row) => !isLeftOut(row));
-    const { loss: sum, reported: told } = await this.#backward.learn({
+    const { loss: sum, reported: reportedValues } = await this.#backward.learn({
       parts: (await this.#deal(rows)).parts,
       key: ({ shape }) => ({ shape, loss }),
       build: (graph, { shape }) => this.lossGraph(graph, shape, loss),
@@ -125,7 +125,7 @@ export class FlowLearner {
       }),
       report: (result, { part }) => part.map((_, b) => actionStatistics(result, b)),
     });
-    return { loss: sum, statistics: this.#sorted(trainGroups, all, rows, told, null), klClamped: 0 };
+    return { loss: sum, statistics: this.#sorted(trainGroups, all, rows, reportedValues, null), klClamped: 0 };
   }
 
   /** The gradients since the last call. See `Backward.gradients`. */
@@ -140,9 +140,9 @@ export class FlowLearner {
   /** The training graph of one micro-batch: loss, statistics, and a gradient `d:<parameter>` for every trained parameter. */
   lossGraph(graph: Graph, shape: FlowShape, loss: LossSpec): Record<string, Value> {
     const { actions, sigma } = this.#actions(graph, shape, this.options.gradientCheckpointing);
-    const { scalar, told } = flowObjective(actions, loss, sigma);
+    const { scalar, reportedValues: reportedValues } = flowObjective(actions, loss, sigma);
     const trains = trainedPart(this.model);
-    return trainingOutputs(scalar, told, (name) => trains.has(name));
+    return trainingOutputs(scalar, reportedValues, (name) => trains.has(name));
   }
 
   /** The actions of a micro-batch, from the model's inputs, and their noise levels [B]. */
@@ -229,12 +229,12 @@ export class FlowLearner {
     return groups.map(({ answers }) =>
       answers.map(({ actions }) => {
         const own = actions.map(() => all[next++]);
-        const told = own.map((row) => found.get(row) ?? unmoved(row));
+        const reportedValues = own.map((row) => found.get(row) ?? unmoved(row));
         return {
-          logProbs: Float32Array.from(told, ({ logProb }) => logProb),
+          logProbs: Float32Array.from(reportedValues, ({ logProb }) => logProb),
           ...(means === null ? {} : { means: own.map((row) => must(means.get(row), 'the mean of an action')) }),
-          ...(measured ? { divergence: Float32Array.from(told, ({ divergence }) => divergence ?? 0) } : {}),
-          ...(compared ? { moved: Float32Array.from(told, ({ moved }) => moved ?? 0) } : {}),
+          ...(measured ? { divergence: Float32Array.from(reportedValues, ({ divergence }) => divergence ?? 0) } : {}),
+          ...(compared ? { moved: Float32Array.from(reportedValues, ({ moved }) => moved ?? 0) } : {}),
         };
       }),
     );
@@ -370,7 +370,7 @@ export function flowObjective(
   { logProbs, means, drawn, precision, counted }: FlowActions,
   loss: LossSpec,
   sigma: Value,
-): { readonly scalar: Value; readonly told: Record<string, Value> } {
+): { readonly scalar: Value; readonly reportedValues: Record<string, Value> } {
   const { graph } = logProbs;
   const input = (name: string): Value => graph.input(name, logProbs.shape);
   const { kl = null } = loss;
@@ -391,7 +391,11 @@ export function flowObjective(
   );
   return {
     scalar,
-    told: { logProbs, ...(divergence === null ? {} : { divergence }), ...(gaussians && { moved: gaussians.moved }) },
+    reportedValues: {
+      logProbs,
+      ...(divergence === null ? {} : { divergence }),
+      ...(gaussians && { moved: gaussians.moved }),
+    },
   };
 }
 

@@ -85,9 +85,9 @@ function spreadOf(
 }
 
 /** Raises ConfigError if a pipeline belongs to another family than `model_type` names. */
-export function requireFamily({ name, folder, form }: Pipeline, said: string): void {
-  if (form.family === said) return;
-  throw new ConfigError(`environment.model_type is '${said}', but the model is a ${name}`, {
+export function requireFamily({ name, folder, form }: Pipeline, modelType: string): void {
+  if (form.family === modelType) return;
+  throw new ConfigError(`environment.model_type is '${modelType}', but the model is a ${name}`, {
     where: join(folder, PIPELINE_FILE),
     next: `Set environment.model_type to '${form.family}'.`,
   });
@@ -103,8 +103,8 @@ export function requireGuidable({ folder, isDistilled }: Pipeline, guidance: num
 }
 
 /** Checks a whole pipeline as a frozen model of the family `said`, without reading weights. Raises the errors of opening it. */
-export function checkPipeline(pipeline: Pipeline, said: string, guidance: number | null): void {
-  requireFamily(pipeline, said);
+export function checkPipeline(pipeline: Pipeline, modelType: string, guidance: number | null): void {
+  requireFamily(pipeline, modelType);
   requireGuidable(pipeline, guidance, 'environment.guidance_scale');
   checkFrozenFlow(partFolder(pipeline, 'transformer'), guidance);
   void pipelineSchedule(pipeline);

@@ -31,7 +31,7 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
 ): { readonly shape: FlowShape; readonly at: readonly number[] }[] {
   const byShape = new Map<string, { readonly shape: FlowShape; readonly at: number[] }>();
   rows.forEach(({ condition }, i) => {
-    const { rows: high, columns, text, kept, further, textTokens: said } = condition;
+    const { rows: high, columns, text, kept, further, textTokens: ownTokens } = condition;
     const textTokens = text.length / config.joint_attention_dim;
     const shape: FlowShape = {
       batch: size,
@@ -42,7 +42,7 @@ export function microBatches<R extends { readonly condition: FlowCondition }>(
       ...(further === undefined
         ? {}
         : { further: further.map(({ rows: r, columns: c }) => ({ rows: r, columns: c })) }),
-      ...(said === undefined ? {} : { hasPadding: true }),
+      ...(ownTokens === undefined ? {} : { hasPadding: true }),
     };
     const key = JSON.stringify(shape);
     const known = byShape.get(key) ?? { shape, at: [] };
@@ -118,8 +118,8 @@ function shownOf({ kept, further = [] }: FlowCondition): Float32Array | null {
 }
 
 /** [T]: 0 on tokens, PADDING after them. */
-function paddingOf({ textTokens: said }: FlowCondition, { textTokens }: FlowShape): Float32Array {
-  return new Float32Array(textTokens).fill(PADDING, said ?? textTokens);
+function paddingOf({ textTokens: ownTokens }: FlowCondition, { textTokens }: FlowShape): Float32Array {
+  return new Float32Array(textTokens).fill(PADDING, ownTokens ?? textTokens);
 }
 
 /** Whether the model takes the guidance scale as an input, instead of being evaluated twice. */

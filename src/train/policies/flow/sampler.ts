@@ -53,10 +53,10 @@ export class FlowSampler {
   /** The model's output as it is, guided unless the model takes the scale as an input. */
   async velocities(rows: readonly FlowRow[], guidance: number | null, weights: Weights): Promise<Float32Array[]> {
     const { config } = this.options;
-    const asked = await this.#ask(rows, guidance, weights);
-    if (guidance === null || takesGuidance(config)) return asked;
+    const prediction = await this.#ask(rows, guidance, weights);
+    if (guidance === null || takesGuidance(config)) return prediction;
     const without = await this.unguided(rows, weights);
-    return asked.map((v, i) => guidedNumbers(v, without[i], guidance, config));
+    return prediction.map((v, i) => guidedNumbers(v, without[i], guidance, config));
   }
 
   /** The model's output without words and style. */

@@ -187,11 +187,11 @@ class Probe {
     maxTokens: number,
     stop: readonly number[],
   ): Promise<Drawn[]> {
-    const { session, withDeadline: asked } = this.options;
+    const { session, withDeadline: withLimit } = this.options;
     const one = async (ids: readonly number[], p: number): Promise<Drawn[]> => {
       const prompt = await this.#chunks.of({ ids });
       const request = { prompt, count, maxTokens, temperature: 1, seed: 1000 * p, stop };
-      const { sequences } = await this.#slots(() => asked((within) => session.sample(request, within)));
+      const { sequences } = await this.#slots(() => withLimit((within) => session.sample(request, within)));
       return sequences.map(({ tokens, logProbs, stopped }) => ({
         prompt: ids,
         answer: tokens,
@@ -207,9 +207,9 @@ class Probe {
    * finite.
    */
   async #logProbs(sequences: readonly Sequence[]): Promise<Float32Array[]> {
-    const { session, withDeadline: asked } = this.options;
+    const { session, withDeadline: withLimit } = this.options;
     const data = await this.#chunks.data(sequences, (one) => ({ weights: ones(one) }));
-    return asked((within) => session.train(data, 'cross_entropy', within, { forwardOnly: true }));
+    return withLimit((within) => session.train(data, 'cross_entropy', within, { forwardOnly: true }));
   }
 
   /**
@@ -227,15 +227,15 @@ class Probe {
   }
 
   async #step(trainGroups: readonly ProbeGroup[], first: number, learningRate: number): Promise<void> {
-    const { session, withDeadline: asked } = this.options;
+    const { session, withDeadline: withLimit } = this.options;
     const data = await this.#chunks.data(trainGroups, (one) => ({
       advantages: Float32Array.from(one.advantages),
       // All answers begin with the same token, and only that token has a derivative.
       logprobs: Float32Array.from(one.advantages, (_, t) => (t === 0 ? first : 0)),
       weights: ones(one),
     }));
-    await asked((within) => session.train(data, 'importance_sampling', within));
-    await asked((within) => session.step({ ...ADAM, learning_rate: learningRate }, within));
+    await withLimit((within) => session.train(data, 'importance_sampling', within));
+    await withLimit((within) => session.step({ ...ADAM, learning_rate: learningRate }, within));
   }
 }
 

@@ -65,7 +65,7 @@ async function byGraph(
   const graph = new Graph('objective');
   const shape = [BATCH, ROWS, COLUMNS];
   const velocity = graph.input('v', shape);
-  const { scalar, told } = flowObjective(
+  const { scalar, reportedValues: told } = flowObjective(
     flowActions(graph.input('x', shape), velocity, counts),
     loss,
     graph.input('sigma', [BATCH]),
