@@ -1,5 +1,5 @@
-// A vision-language model describes how a picture is to be edited; what it makes of its own words (hidden states of picture, instruction and
-// response) tells a frozen diffusion model what to draw, and a judge grades alignment and quality. At the original's size and values;
+// A vision-language model describes how to edit an image. Its hidden states of image, instruction and response condition a frozen diffusion
+// model, and a judge grades alignment and quality. Size and values are the original's.
 // lib/edit_tiny.libsonnet is the laptop size.
 local data_dir = std.extVar('APP__DATA_DIR');
 

@@ -1,4 +1,4 @@
-// Supervised training on a few labeled responses: where edit_response starts from at laptop size.
+// Supervised training on a few labeled responses: the start of edit_response at laptop size.
 local data_dir = std.extVar('APP__DATA_DIR');
 
 (import 'edit_response.jsonnet') + {

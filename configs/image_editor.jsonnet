@@ -1,5 +1,5 @@
 // A diffusion editor learns from a VLM judge by flow-GRPO: it edits an image by an instruction, and its noisy steps are the actions. LoRA at the size
-// of real models, whose parts an overlay names; lib/image_editor_tiny.libsonnet is the laptop size.
+// of real models. An overlay names the parts of the model. lib/image_editor_tiny.libsonnet is the laptop size.
 local data_dir = std.extVar('APP__DATA_DIR');
 
 {

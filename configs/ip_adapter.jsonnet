@@ -1,5 +1,5 @@
 // A flow-matching image model with an IP-Adapter paints words into masked images, and learns from OCR and a VLM judge. It has Calligrapher's
-// values; lib/ip_adapter_tiny.libsonnet is the laptop size.
+// values. lib/ip_adapter_tiny.libsonnet is the laptop size.
 local data_dir = std.extVar('APP__DATA_DIR');
 
 {

@@ -1,6 +1,6 @@
-// A language model rewrites prompts in odd words ("a crimson orb above a cobalt tile") for an image model that knows plain ones alone, and is
-// rewarded for how well the picture fits the user's own words, by a CLIP that knows both. All of it is made at laptop size: a small decoder
-// (enhance_start.jsonnet), the image model (tiny_painter.jsonnet) and CLIP (tiny_clip.jsonnet); with lib/enhance_smollm2.libsonnet SmolLM2 rewrites.
+// A language model rewrites prompts with odd words ("a crimson orb above a cobalt tile") for an image model that was trained on plain words. The
+// reward is the similarity of the image to the user's own words, by a CLIP trained on both. All models are small and trained here: a decoder
+// (enhance_start.jsonnet), the image model (tiny_painter.jsonnet) and CLIP (tiny_clip.jsonnet). lib/enhance_smollm2.libsonnet uses SmolLM2 instead.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local captions(split) = [{ path: data_dir + '/tiny/words/' + split + '.jsonl' }];

@@ -1,5 +1,5 @@
-// A language model says plainly what captions say in odd words ("a crimson orb above a cobalt tile": "a red circle above a blue square"),
-// and is rewarded for words that are right in their order, half of it for the whole sentence. The model is an overlay's: lib/text_tiny.libsonnet or lib/smollm2.libsonnet.
+// A language model rewrites captions with odd words in plain words ("a crimson orb above a cobalt tile": "a red circle above a blue square").
+// The reward is the share of correct words in order, and half of it is for the whole sentence. An overlay names the model: lib/text_tiny.libsonnet or lib/smollm2.libsonnet.
 local data_dir = std.extVar('APP__DATA_DIR');
 local captions(split) = [{ path: data_dir + '/tiny/words/' + split + '.jsonl' }];
 

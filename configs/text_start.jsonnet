@@ -1,4 +1,4 @@
-// Supervised training on a few labeled captions: where text_plain starts from at laptop size.
+// Supervised training on a few labeled captions: the start of text_plain at laptop size.
 local data_dir = std.extVar('APP__DATA_DIR');
 
 (import 'text_plain.jsonnet') + {

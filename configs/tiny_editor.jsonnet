@@ -1,4 +1,4 @@
-// The tiny world's model that edits pictures, told what to do by the hidden states of edit_start with good responses. edit_response draws with it.
+// The tiny world's image editor, conditioned on the hidden states of edit_start with good responses. edit_response generates images with it.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }];
@@ -26,7 +26,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
       attention_head_dim: 24,
       num_attention_heads: 4,
       patch: 8,
-      // The edited picture follows from what is told, whatever the noise: a small model learns it sooner than the way to it.
+      // The edited image follows from the condition and not from the noise. A small model learns it faster than a velocity.
       prediction: 'sample',
     },
     engine: { provider: 'cpu' },
@@ -36,7 +36,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
     dir: data_dir,
     train: edits('truth'),
     validation: edits('validation'),
-    // Of every other edit nothing but the response says what is to be done.
+    // For every other edit, only the response describes the change.
     tiny: { names: 'odd', counts: { train: 128 } },
   },
   reward: { endpoint: 'embedded', model: 'editrl-rule-judge', mode: null, terms: [{ name: 'align_quality', weight: 1 }] },

@@ -16,7 +16,7 @@ local data_dir = std.extVar('APP__DATA_DIR');
       num_attention_heads: 4,
       patch: 4,
       text_length: 16,
-      // The picture follows from the caption, whatever the noise: a small model learns it sooner than the way to it.
+      // The image follows from the caption and not from the noise. A small model learns it faster than a velocity.
       prediction: 'sample',
     },
     width: 16,

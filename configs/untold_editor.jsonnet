@@ -1,4 +1,4 @@
-// tiny_editor.jsonnet without responses: it gets only image and instruction, of the same edits and of the few labeled ones with odd names.
+// tiny_editor.jsonnet without responses: its condition is image and instruction, for the same edits and for a few labeled ones with odd names.
 local labels = [{ path: std.extVar('APP__DATA_DIR') + '/tiny/pictured/train.jsonl' }];
 
 (import 'tiny_editor.jsonnet') + { reader+: { told: 'instruction' }, data+: { train+: labels } }

@@ -1,5 +1,5 @@
-// A vision-language model says which actions a video shows, `<think>…</think> <answer>(1) … (2) …</answer>`, and is rewarded for form and
-// agreement with the label. At the original's size and values; lib/video_tiny.libsonnet is the laptop size.
+// A vision-language model lists the actions in a video, `<think>…</think> <answer>(1) … (2) …</answer>`, and is rewarded for form and
+// agreement with the label. Size and values are the original's. lib/video_tiny.libsonnet is the laptop size.
 local data_dir = std.extVar('APP__DATA_DIR');
 
 {

@@ -1,5 +1,5 @@
-// Supervised training on clips that are described in other words than an answer has: it stands for what a vision-language model brings along
-// that the laptop size starts from (lib/video_tiny.libsonnet).
+// Supervised training on described clips, in another form than the answers. It replaces the pretraining of a real vision-language model at
+// laptop size (lib/video_tiny.libsonnet).
 local data_dir = std.extVar('APP__DATA_DIR');
 
 (import 'video_start.jsonnet') + {

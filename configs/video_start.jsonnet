@@ -1,4 +1,4 @@
-// Supervised training on a few labeled clips: where video_actions starts from at laptop size.
+// Supervised training on a few labeled clips: the start of video_actions at laptop size.
 local data_dir = std.extVar('APP__DATA_DIR');
 
 (import 'video_actions.jsonnet') + {

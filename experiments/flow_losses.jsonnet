@@ -1,5 +1,5 @@
 // What a flow policy learns by, at laptop size: one step on its noisy steps as shipped, or none of them, but the sampled
-// pictures with noise put on them (DiffusionNFT):
+// images with added noise (DiffusionNFT):
 //   editrl sweep experiments/flow_losses.jsonnet --max-parallel 1
 // Compare them by the ODE's samples (greedy): those called sampled have noise in the first, and none in the second.
 // Six cells of forty iterations, and before them an autoencoder and a warm-up of some five minutes for each seed.
@@ -12,7 +12,7 @@
       flow_grpo: {},
       nft: {
         algorithm+: { surrogate: 'nft', clip_range: null, nft: { levels: 3 } },
-        // Without noisy steps the pictures of a group differ by their first noise alone.
+        // Without noisy steps the images of a group differ only by their initial noise.
         rollout+: { noise_level: 0, sde_window: null, same_latent: false },
       },
     },

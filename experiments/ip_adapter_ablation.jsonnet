@@ -19,7 +19,7 @@ local terms(ocr) = {
   base: import '../configs/ip_adapter.jsonnet',
   with: ['../configs/lib/ip_adapter_tiny.libsonnet'],
   axes: {
-    // GRPO takes one step an iteration, of which no ratio leaves 1; PPO takes two, and clips.
+    // GRPO takes one step per iteration, so every ratio is 1. PPO takes two, and clips.
     algorithm: { grpo: {}, ppo: { algorithm+: { type: 'ppo', clip_range: 1e-4, minibatches: 2 } } },
     ocr: { '0': terms(0), '0.5': {}, '1': terms(1) },
     noise: { '0.4': { rollout+: { noise_level: 0.4 } }, '0.7': {}, '1.0': { rollout+: { noise_level: 1.0 } } },

@@ -9,7 +9,7 @@
     kl: { '0': { algorithm+: { kl_coeff: 0 } }, '3e-4': {} },
     seed: { [seed]: { seed: std.parseInt(seed) } for seed in ['1', '2', '3'] },
   },
-  // What all cells are compared by, whatever each is trained on; the first gives the order.
+  // All cells are compared by these measures, whatever each is trained on. The first one gives the order.
   measure: ['viescore', 'ground_score'],
   design: 'product',
   // Every seed has its own start.

@@ -1,6 +1,6 @@
 // The supervised start on simple edits with and without weight decay, at laptop size over three seeds:
 //   editrl sweep experiments/weight_decay.jsonnet
-// The laptop size itself has none; what was found: results/weight_decay.md.
+// The laptop size itself has none; results/weight_decay.md has the results.
 {
   name: 'weight_decay',
   base: 'recipe',

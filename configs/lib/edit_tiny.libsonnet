@@ -1,6 +1,6 @@
-// The laptop size of edit_response: a small model is asked for edits of the tiny world's scenes by odd names (an azure disc), and says in plain ones
-// what becomes of which thing. It learns that from a few labels first (edit_start.jsonnet); a small transformer, which knows plain names alone, learns
-// to edit by what it makes of good responses (tiny_editor.jsonnet); then rewards teach it to write them.
+// The laptop size of edit_response: instructions use odd names (an azure disc), and a small model describes the edit with plain names. It first learns
+// from a few labels (edit_start.jsonnet). A small transformer that was trained on plain names learns to edit from its hidden states of good
+// responses (tiny_editor.jsonnet). Then rewards improve the model's responses.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }];
@@ -34,7 +34,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
       num_attention_heads: 4,
       num_key_value_heads: 4,
       embedding_std: 0.5,
-      // A picture has four rows and columns: with the usual base they would all look alike.
+      // An image has four rows and columns. With the usual base their positions would be nearly equal.
       rope_theta: 10,
       vision: { depth: 1, hidden_size: 48, intermediate_size: 96, num_heads: 4, patch_size: 4 },
     } else null,
@@ -53,7 +53,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
   environment: if !writes then super.environment else if supervised then null else {
     type: 'model',
     model: { run: 'tiny_editor', config: 'tiny_editor.jsonnet' },
-    // So small a model's states move far while it learns, and the editor knows those of the start alone.
+    // The states of such a small model change much in training, and the editor was trained on the states of its start.
     read_by: 'start',
     num_steps: 4,
     pictures_at_once: 64,

@@ -1,5 +1,5 @@
 // The laptop size of image_editor: edits of the tiny world's scenes, drawn by a small flow transformer whose tokens are the scene's cells. A short
-// supervised start on few labeled edits (image_editor_start.jsonnet) carries out some of them; then the rule judge teaches it the rest, without labels.
+// supervised start on few labeled edits (image_editor_start.jsonnet) learns some edits. Then the rule judge's rewards improve it without labels.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }];
@@ -28,7 +28,7 @@ local edits(split) = [{ path: data_dir + '/tiny/pictured/' + split + '.jsonl' }]
       attention_head_dim: 24,
       num_attention_heads: 4,
       patch: 8,
-      // The edited image follows from source and instruction, whatever the noise: a small model learns it sooner than the way to it.
+      // The edited image follows from source and instruction and not from the noise. A small model learns it faster than a velocity.
       prediction: 'sample',
     } else null,
     engine: { provider: 'cpu' },

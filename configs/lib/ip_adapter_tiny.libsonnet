@@ -1,5 +1,5 @@
-// The laptop size of ip_adapter: signs with words, painted by a small flow transformer in the latents of tiny_vae.jsonnet. Labelled signs, whose
-// ink is worn, warm it up (ip_adapter_warmup.jsonnet); then OCR and the rule judge teach it to write clearly.
+// The laptop size of ip_adapter: signs with words, painted by a small flow transformer in the latents of tiny_vae.jsonnet. It starts from
+// labeled signs with worn ink (ip_adapter_warmup.jsonnet). Then OCR and the rule judge reward clear writing.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
@@ -21,7 +21,7 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
     num_steps: 10,
     eval_num_steps: 20,
     guidance_scale: null,
-    // Pictures of a group differ by what is learnt from alone: with noise of their own at the start, too, the reward says little of it.
+    // The images of a group start from the same noise, so that their rewards differ only because of the trained steps.
     same_latent: true,
     sde_window: { size: 3, range: [0, 6] },
   },
@@ -35,7 +35,7 @@ local signs(split) = [{ path: data_dir + '/tiny/signs/' + split }];
       num_attention_heads: 4,
       patch: 1,
       text_length: 3,
-      // The wanted picture follows from what is asked, whatever the noise.
+      // The desired image follows from the inputs and not from the noise.
       prediction: 'sample',
       ip_adapter: { tokens: 2 },
     } else null,

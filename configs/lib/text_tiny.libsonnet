@@ -23,7 +23,7 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
     model_context_size: 48,
     engine+: { provider: 'cpu' },
   },
-  // So few that supervised training ends where it is mediocre, and leaves rewards something to do.
+  // Few labels, so that supervised training leaves room for rewards to improve the model.
   data+: { tiny+: { counts+: { labelled: 32 } } },
   prompt+: { chat: false, template: '{prompt} means' },
   validation+: { every_n_iterations: 20 },

@@ -1,7 +1,7 @@
 // The laptop size: an overlay for every config of the family (editrl run CONFIG --with configs/lib/tiny.libsonnet).
 // It trains on the embedded tiny world, from random weights, with the rule judge, on two CPU cores.
 
-// Every number of the tiny size stands here.
+// This file has every number of the tiny size.
 local tiny = {
   world: {
     seed: 42,
@@ -50,8 +50,8 @@ local configs = std.join('/', here[:std.length(here) - 2]);
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 
 {
-  // What the overlaid config says about itself; one that says nothing, such as a file in EARL's flat form, is taken for an RL run on
-  // simple edits from the start of this family that thinks, or does not, as it does itself.
+  // The overlaid config may describe itself. One that does not, such as a file in EARL's flat form, counts as an RL run on simple edits.
+  // It starts from the run of this family that thinks, or does not think, like it.
   local says_nothing = !('kind' in super),
   local prefill = if 'assistant_prefill' in super then super.assistant_prefill else null,
   kind:: if 'kind' in super then super.kind else 'rl',
@@ -69,8 +69,8 @@ local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
   local folder = $.data.dir + '/' + world.folder,
   local lists(sets, split) = [{ path: folder + '/' + set + '/' + split + '/list/tokenized_datalist.json' } for set in sets],
 
-  // SFT sees the small labeled split, or half of it where it sees two sets, so that its labels stay as few; RL draws on many prompts without answers, or, where the reward compares with the
-  // labeled edit, on prompts that have one.
+  // SFT uses the small labeled split, or half of it for two sets, so that the number of labels stays the same. RL uses many prompts without answers, or prompts with one if the reward
+  // compares with the labeled edit.
   local rewards = [std.get($.reward, 'mode'), std.get($, 'reward_final_reward')] + [term.name for term in std.get($.reward, 'terms', [])],
   local needs_truth = std.length([name for name in rewards if name != null && std.length(std.findSubstr('ground_score', name)) > 0]) > 0,
   local labelled = if std.length($.sets) == 1 then 'train' else 'train_half',

@@ -1,5 +1,5 @@
-// The laptop size of video_actions: a small model that sees clips of the tiny world and writes in its words. It learns to see and to look parts
-// up in a list first (video_sight.jsonnet), then the form of an answer from a few labeled clips (video_start.jsonnet), and then by rewards.
+// The laptop size of video_actions: a small model that sees clips of the tiny world and writes in its words. It first learns to see and to find
+// parts in a list (video_sight.jsonnet), then the form of an answer from a few labeled clips (video_start.jsonnet), and then from rewards.
 local base_exp_dir = std.extVar('APP__BASE_EXP_DIR');
 local data_dir = std.extVar('APP__DATA_DIR');
 local clips(split) = [{ path: data_dir + '/tiny/clips/' + split }];
@@ -23,7 +23,7 @@ local sizes = {
   rl: {
     split: 'train',
     num_iterations: 160,
-    // The original's values are those of a large model: so small a one needs the reward whole, and a longer way from its start.
+    // The original's values suit a large model. A small one needs the full reward and must move farther from its start.
     algorithm: { kl_coeff: 0.01, reward_scale: 1, advantage: { scale: 'std' } },
     optimizer: { learning_rate: 3e-4, per_device_batch_size: 64 },
     start: 'video_start',
@@ -58,7 +58,7 @@ local sizes = {
   data+: {
     train: clips(size.split),
     validation: clips('validation'),
-    // So few labels that supervised training ends where it is mediocre, and leaves rewards something to do.
+    // Few labels, so that supervised training leaves room for rewards to improve the model.
     tiny: { counts: { described: 1024, labelled: 128, train: 256 }, lists: 4 },
   },
   prompt+: { chat: false },

@@ -5,7 +5,7 @@
   launch+: {
     processes: 4,
     command: ['torchrun', 'experiments/foreign/earl.py'],
-    // An iteration of 128 pictures prints nothing for minutes; a checkpoint of 8 B weights with their moments takes as long to write.
+    // An iteration of 128 images prints nothing for minutes. A checkpoint of 8 B weights with their moments takes as long to write.
     heartbeat_timeout_s: 7200,
   },
 }
