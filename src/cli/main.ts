@@ -228,7 +228,7 @@ function requireGroup(first: string, second: string | undefined, group: readonly
       : [`unknown action '${first} ${second}'`, actionsIn(group)];
   const word = group.length === 0 ? first : String(second);
   const known = nearest(word, group.length === 0 ? [...allowed, ...MEANT.keys()] : allowed);
-  const close = known === null ? null : (MEANT.get(known) ?? known);
+  const close = known !== null && group.length === 0 ? (MEANT.get(known) ?? known) : known;
   const verb = close !== null && group.length > 0 ? `${first} ${close}` : (close ?? nearest(word, firstWords()));
   throw new UsageError(`${found}; allowed: ${allowed.join(', ')}`, {
     next:

@@ -45,7 +45,7 @@ async function forOneAndAHalf(): Promise<void> {
 }
 
 describe('where memory is for fewer runs than the cores', () => {
-  it('plan says how many a sweep starts at once, in words and for machines', async () => {
+  it('plan explains how many a sweep starts at once, in words and for machines', async () => {
     expect(await said('plan', file)).not.toContain('at once');
     await forOneAndAHalf();
     expect((await said('plan', file)).replace(/\s+/g, ' ')).toMatch(

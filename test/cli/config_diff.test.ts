@@ -114,7 +114,7 @@ describe('editrl config diff', () => {
   it.each([
     [['one', 'two', '--set', 'seed=1'], '--with and --set do not apply to recorded runs'],
     [['one', 'nope.jsonnet'], 'nope.jsonnet: no such file'],
-  ])('refuses %j', async (args, message) => {
+  ])('rejects %j', async (args, message) => {
     const written = capture();
     expect(await main(['config', 'diff', ...args, '--exp-dir', runs.dir])).toBe(2);
     expect(written.error).toContain(message);

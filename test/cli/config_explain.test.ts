@@ -31,7 +31,7 @@ describe('editrl config explain', () => {
     expect(explain('data.train.0.path')).toEqual(explain('data.train[].path'));
   });
 
-  it('says what a config has, and what set it', async () => {
+  it('reports what a config has, and what set it', async () => {
     const { out } = await said(
       'optimizer',
       'configs/sft_s__rl_s.jsonnet',
@@ -50,7 +50,7 @@ describe('editrl config explain', () => {
     ['lr', 'did you mean optimizer.learning_rate?'],
     ['algorithm.kl_coef', 'did you mean algorithm.kl_coeff?'],
     ['eps', 'did you mean optimizer.eps, algorithm.advantage.eps?'],
-  ])('refuses %s by name', async (key, hint) => {
+  ])('rejects %s by name', async (key, hint) => {
     const { code, error } = await said(key);
     expect(code).toBe(2);
     expect(error).toContain(hint);

@@ -67,7 +67,7 @@ describe('editrl data pack', () => {
     runs.remove();
   });
 
-  it('refuses a tokenizer that is still learning, or is none', async () => {
+  it('rejects a tokenizer that is still learning, or is none', async () => {
     const { folder, args } = own();
     const runs = new RunFolder();
     runs.make('own_vq', 'interrupted');
@@ -113,7 +113,7 @@ describe('editrl data check of several datasets', () => {
 });
 
 describe('editrl data check of inpainting samples', () => {
-  it('lists all that is broken at once, prompts without a quotation only where that is asked', async () => {
+  it('lists all that is broken at once, prompts without a quotation only if requested', async () => {
     const folder = writeBench(folders(), {
       'self_bench.txt': '1 a sign\n2 a sign that says "B"\n12 also "B"\n13 gone\n',
       '2_mask.png': plain(6, 4, [0, 0, 0]),
@@ -225,7 +225,7 @@ describe('editrl data check of prompts and captions', () => {
     expect(written.error).toContain(`train.jsonl:2: column 'expected': found null; allowed: words or a finite number`);
   });
 
-  it('says which columns rows need where they have none of them', async () => {
+  it('reports which columns rows need where they have none of them', async () => {
     const folder = folders();
     writeFiles(folder, { 'rows.jsonl': jsonLines([{ question: 'a', answer: 'b' }]) });
     const written = capture();

@@ -35,7 +35,7 @@ describe('the end of a run', () => {
     }
   });
 
-  it('whose learning rate fell until the last iteration names what is not refused', async () => {
+  it('whose learning rate fell until the last iteration names what is not rejected', async () => {
     const falls = ['optimizer.schedule=cosine', 'num_iterations=350'];
     const ending = async (config: string, ...sets: string[]): Promise<string | null> => {
       const file = `configs/${config}.jsonnet`;

@@ -55,14 +55,14 @@ describe('the exported checkpoint', () => {
     await expect(best).rejects.toThrow(CheckpointError);
   });
 
-  it('is said to answer otherwise if its weights are rounded', async () => {
+  it('is reported to answer otherwise if its weights are rounded', async () => {
     await exported({ 'policy.safetensors': decoder, 'config.json': qwen2 }, { format: 'merged', dtype: 'bfloat16' });
     expect(said.error).toContain('bfloat16 rounds the weights');
   });
 });
 
 describe('an exported folder', () => {
-  it('of a language model has the card, and is said', async () => {
+  it('of a language model has the card, and is reported', async () => {
     const out = await exported({ 'policy.safetensors': decoder, 'config.json': qwen2 });
     expect(readdirSync(out).sort()).toEqual(['README.md', 'config.json', 'editrl_run.json', 'model.safetensors']);
     expect(readFileSync(join(out, 'README.md'), 'utf8')).toContain('library_name: transformers\n');

@@ -125,13 +125,13 @@ describe('editrl judge exam', () => {
     expect(JSON.parse(sample[0])).toMatchObject({ name: 'right of case 0', repeats: 2 });
   });
 
-  it('says what is missing where neither a config nor a judge is named', async () => {
+  it('reports what is missing if neither a config nor a judge is named', async () => {
     const written = capture();
     expect(await main(['judge', 'exam'])).toBe(2);
     expect(written.error).toContain('found neither a config nor --endpoint');
   });
 
-  it('refuses an --against that is no exam before it asks anything', async () => {
+  it('rejects an --against that is no exam before it asks anything', async () => {
     const server = await judge();
     const { url } = server;
     const written = capture();
@@ -140,7 +140,7 @@ describe('editrl judge exam', () => {
     expect(server.stats().requests).toBe(0);
   });
 
-  it('refuses a reward that cannot score what it shows, before it asks anything', async () => {
+  it('rejects a reward that cannot score what it shows, before it asks anything', async () => {
     const server = await judge();
     const words = capture();
     expect(await main(exam(server.url, '--terms', 'word_overlap=0.5,viescore=0.5'))).toBe(2);

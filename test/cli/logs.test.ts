@@ -46,7 +46,7 @@ describe('editrl logs', () => {
     );
   });
 
-  it('says what there is instead of what is not there', async () => {
+  it('reports what there is instead of what is missing', async () => {
     const paths = folder.make('mine', 'finished');
     const written = capture();
     const fails = async (...flags: string[]): Promise<string> => {
@@ -138,7 +138,7 @@ describe('following', () => {
     await followed.ended;
   });
 
-  it('says so when the run is over and has no such log', async () => {
+  it('reports it when the run is over and has no such log', async () => {
     const paths = folder.make('mine', 'finished');
     folder.log(paths.consoleLog(1), 'a\n');
     await expect(follow(paths, { rank: 3 }).ended).rejects.toThrow("run 'mine' has no log of rank 3 in attempt 1");

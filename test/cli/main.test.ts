@@ -107,7 +107,7 @@ describe('editrl', () => {
         /the term 'pairwise', which compares the answers of a group; allowed: terms that/,
       ) as string,
     ],
-  ])('refuses %j in one message', async (argv, message) => {
+  ])('rejects %j in one message', async (argv, message) => {
     expect(await main(argv)).toBe(2);
     expect(written.error).toEqual(message);
   });
@@ -184,7 +184,7 @@ describe('editrl config', () => {
     expect(written.error).toContain('there is no list of samples here');
   });
 
-  it('says what is in the way of the run of a config that is right, beside those that are wrong', async () => {
+  it('reports what is in the way of the run of a config that is right, beside those that are wrong', async () => {
     const folder = testFolder('blocked');
     vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'runs'));
     const file = join(folder, 'other.jsonnet');
@@ -230,7 +230,7 @@ describe('editrl config', () => {
 });
 
 describe('editrl doctor', () => {
-  it('lists every GPU, and the remedy where the engine cannot use them', () => {
+  it('lists every GPU, and the remedy if the engine cannot use them', () => {
     const two = [0, 1].map((index) => ({
       index,
       uuid: `GPU-${index}`,

@@ -108,7 +108,7 @@ describe('the tools', () => {
   });
 });
 
-describe('an agent that asks for what is not there', () => {
+describe('an agent that asks for what is missing', () => {
   it.each([
     ['status', { runs: ['y'] }, ['status', 'y']],
     ['report', { run: 'y' }, ['report', 'y']],
@@ -138,7 +138,7 @@ describe('an agent that asks for what is not there', () => {
 describe('commands that are started', () => {
   const program = (code: string): StartedCommands => new StartedCommands([process.execPath, '-e', code], 500);
 
-  it('raise what they printed where they refuse at once', async () => {
+  it('raise what they printed where they reject at once', async () => {
     const started = program('console.error("no such thing"); process.exitCode = 2');
     await expect(started.start('a', ['run', 'a'], () => false)).rejects.toThrow(
       /^editrl run a\nended with exit code 2:\nno such thing$/,

@@ -50,7 +50,7 @@ describe('editrl plan', () => {
     for (const one of [cell, start]) expect(one?.memory_bytes).toBeGreaterThan(2 ** 28);
   });
 
-  it('says what a sweep would still train of a run that finished with fewer iterations', async () => {
+  it('reports what a sweep would still train of a run that finished with fewer iterations', async () => {
     vi.stubEnv('APP__BASE_EXP_DIR', join(folder, 'extended'));
     const config = ['configs/sft_s__rl_s.jsonnet', '--with', 'configs/lib/tiny.libsonnet'];
     const { cells } = await loadExperiment({ file: config[0], overlays: [config[2]], sets: ['num_iterations=40'] });
@@ -97,7 +97,7 @@ describe('editrl plan', () => {
     expect([...folders].sort()).toEqual(['1 tiny_seed_1', '2 tiny_seed_2', '3 tiny_seed_3']);
   });
 
-  it('says which runs take GPUs and which the CPU, where there are GPUs', async () => {
+  it('reports which runs take GPUs and which the CPU, if there are GPUs', async () => {
     const programs = join(folder, 'programs');
     mkdirSync(programs);
     const answer = '#!/bin/sh\necho "0, GPU-a, NVIDIA H200, 143771, 0"\necho "1, GPU-b, NVIDIA H200, 143771, 0"\n';
@@ -133,7 +133,7 @@ describe('editrl plan', () => {
     expect(written.out).toMatch(/^on-cuda +new +2 GPUs /m);
   });
 
-  it('says how many runs a sweep starts at once where memory is for fewer than the cores', async () => {
+  it('explains how many runs a sweep starts at once where memory is for fewer than the cores', async () => {
     const file = join(folder, 'tight.jsonnet');
     const base = (changes: object) =>
       `(import '${resolve('configs/text_start.jsonnet')}') + (import '${resolve('configs/lib/text_tiny.libsonnet')}') + ${JSON.stringify(changes)}`;

@@ -37,7 +37,7 @@ function call(...words: string[]): Promise<number> {
 }
 
 describe('editrl rm', () => {
-  it('says what removing would free, and then removes it', async () => {
+  it('reports what removing would free, and then removes it', async () => {
     const [start, rl, other] = [make('start'), make('rl', [{ run: 'start' }]), make('other')];
     expect(await call('rm', 'start', 'rl', 'rl', '--dry-run')).toBe(0);
     expect(written.out).toMatch(
@@ -59,7 +59,7 @@ describe('editrl rm', () => {
     expect([start, rl, other].map(({ dir }) => existsSync(dir))).toEqual([false, false, true]);
   });
 
-  it('removes nothing where one has to stay, and says why', async () => {
+  it('removes nothing where one has to stay, and explains why', async () => {
     const [start, other] = [make('start'), make('other')];
     make('rl', [{ run: 'start' }]);
     expect(await call('rm', 'other', 'start')).toBe(1);
@@ -81,7 +81,7 @@ describe('editrl rm', () => {
 });
 
 describe('editrl prune', () => {
-  it('says what there is, what stays and why, and then removes it', async () => {
+  it('reports what there is, what stays and why, and then removes it', async () => {
     const aside = setAside(make('mine'))!;
     const mine = make('mine');
     make('needed', [{ run: 'other.old-1' }]);

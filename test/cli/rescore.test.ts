@@ -41,7 +41,7 @@ it.each([
   [['--reward', 'viescore', '--with', 'x.libsonnet'], 'found --with x.libsonnet without --config'],
   [['--measure', 'jpeg_size', '--with', 'x.libsonnet'], 'found --measure beside --with'],
   [['--measure', 'jpeg_size', '--set', 'reward.model=other'], 'found --measure beside --set reward.model=other'],
-])('refuses %j with exit code 2', async (args, message) => {
+])('rejects %j with exit code 2', async (args, message) => {
   expect(await call('--offline', ...args)).toBe(2);
   expect(written.error).toContain(message);
 });
@@ -72,7 +72,7 @@ it('scores a supervised run, which has no advantages, by a reward that is named'
   expect(written.out).toContain('rescored with jpeg_size');
 });
 
-it('asks for a measure where --set says that the judge is', async () => {
+it('asks for a measure where --set reports that the judge is', async () => {
   const asked = ['--measure', 'jpeg_size', '--set', 'reward.endpoint=http://127.0.0.1:9'];
   expect(await call(...asked)).toBe(1);
   expect(written.error).toContain("none of 0 held-out answers could be scored by 'jpeg_size'");
@@ -107,7 +107,7 @@ it('says before anything else that what it finds cannot be written', async () =>
   );
 });
 
-it('says which line of an episode file is none', async () => {
+it('reports which line of an episode file is none', async () => {
   mkdirSync(paths.episodesDir, { recursive: true });
   writeFileSync(paths.episodes(1), '{"key": "1/0/0"}\n');
   expect(await call('--offline', '--reward', 'jpeg_size')).toBe(1);

@@ -51,7 +51,7 @@ it.each([
   [['resume', 'tiny_vq', '--set', 'num_iteration=9'], 2, 'did you mean num_iterations?'],
   [['fork', 'tiny_vq@2', '--as', 'other', '--allow-changes', 'sed'], 2, "unknown setting 'sed'"],
   [['fork', 'tiny_vq@2', '--as', 'other', '--allow-changes', 'seed'], 2, '--allow-changes names seed'],
-])('refuses %j in one message and leaves everything as it was', async (args, code, message) => {
+])('rejects %j in one message and leaves everything as it was', async (args, code, message) => {
   const before = readFileSync(join(base, 'tiny_vq/run.json'), 'utf8');
   expect(await main([...args, '--exp-dir', base])).toBe(code);
   expect(written.error).toContain(message);
@@ -75,7 +75,7 @@ const readOnly = ['/sys/kernel', '/proc/sys'].find((dir) => {
   return false;
 });
 
-it.skipIf(readOnly === undefined)('says that a disk is read-only (needs a machine that has one)', async () => {
+it.skipIf(readOnly === undefined)('reports that a disk is read-only (needs a machine that has one)', async () => {
   const sets = [`base_exp_dir=${JSON.stringify(readOnly)}`];
   const config = await loadConfig({ file: 'configs/tiny_vq.jsonnet', sets });
   expect(() => claimRun(claimRequest(config, { command: [], versions: {} }))).toThrow('cannot write (EROFS)');

@@ -62,7 +62,7 @@ describe('editrl score', () => {
     expect(terms[1].scores.map(({ problem }) => problem)).toEqual(Array.from({ length: 6 }, () => null));
   });
 
-  it('says which terms it leaves out, and how to have them asked', async () => {
+  it('reports which terms it leaves out, and how to have them asked', async () => {
     const written = capture();
     const judged = [
       '--set',

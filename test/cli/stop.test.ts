@@ -120,7 +120,7 @@ it('asks a run of another host by the same file', async () => {
   expect(readStopRequest(theirs)).toBe('save');
 });
 
-it('says how to end a run whose process does not read the file', async () => {
+it('explains how to end a run whose process does not read the file', async () => {
   const paths = folder.make('stubborn', 'running');
   const child = await owner(paths, false);
   const said: string[] = [];

@@ -90,12 +90,12 @@ describe('editrl sweep', () => {
     [['--max-parallel', '0'], '--max-parallel: found 0; allowed: a whole number >= 1'],
     [['--retries', '1.5'], '--retries: found 1.5; allowed: a whole number >= 0'],
     [['--retries', '1', '--retries', '2'], '--retries: found 1 and 2; allowed: a whole number >= 0'],
-  ])('refuses %j', async (flags, message) => {
+  ])('rejects %j', async (flags, message) => {
     expect(await main(['sweep', experiment(), ...flags])).toBe(2);
     expect(err).toContain(message);
   });
 
-  it('refuses cells that do not share their devices', async () => {
+  it('rejects cells that do not share their devices', async () => {
     const axes = { a: { one: { launch: { command: ['true'], devices: [0] } }, two: {} } };
     expect(await main(['sweep', experiment({ axes })])).toBe(2);
     expect(err).toContain('launch.devices');

@@ -321,7 +321,7 @@ describe('a section that is replaced', () => {
   });
 });
 
-it('an overlay that reads what a config does not have is said to be for another recipe', async () => {
+it('an overlay that reads what a config does not have is reported to be for another recipe', async () => {
   const said = await textOf({
     file: 'configs/video_actions.jsonnet',
     overlays: ['configs/lib/edit_tiny.libsonnet'],

@@ -79,7 +79,7 @@ describe('the files of a config', () => {
   });
 });
 
-describe('an import that is no text file', () => {
+describe('an import that is not a text file', () => {
   async function refusal(text: string, folder = newFolder()): Promise<string> {
     const file = join(folder, 'mine.jsonnet');
     writeFileSync(file, text);

@@ -332,7 +332,7 @@ describe("an error in EARL's flat form", () => {
     await expectLines(messageOf(['episodes_per_iteratoin=8']), 'episodes_per_iteratoin: unknown key; did you mean');
   });
 
-  it('says which form has both', async () => {
+  it('reports which form has both', async () => {
     await expectLines(
       messageOf([], fileWith('optimizer: { learning_rate: 1 }')),
       '(test/config/fixtures/earl_flat.jsonnet:13) learning_rate: also given as optimizer.learning_rate',
@@ -343,14 +343,14 @@ describe("an error in EARL's flat form", () => {
     );
   });
 
-  it('refuses a final reward that no flag covers', async () => {
+  it('rejects a final reward that no flag covers', async () => {
     await expectLines(
       messageOf(['reward_final_reward=ground_score']),
       'reward_compute_ground_score: found false; allowed: true,',
     );
   });
 
-  it('refuses coefficients that do not match the files', async () => {
+  it('rejects coefficients that do not match the files', async () => {
     await expectLines(messageOf(['coefficients=[1,2]']), 'coefficients: found 2 for 1 in train_paths_file; allowed:');
     await expectLines(
       messageOf(['train_paths_file=a', 'val_coefficients=1']),

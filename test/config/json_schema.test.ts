@@ -15,7 +15,7 @@ describe('the JSON Schema of all settings', () => {
     expect(JSON.stringify(schema).length * 3).toBeLessThan(JSON.stringify(whole).length);
   });
 
-  it('takes a config, and refuses a misspelt key and a wrong value where they stand', async () => {
+  it('takes a config, and rejects a misspelt key and a wrong value where they stand', async () => {
     const { settings } = await loadEvaluated({
       file: 'configs/sft_s__rl_s.jsonnet',
       overlays: ['configs/lib/tiny.libsonnet'],

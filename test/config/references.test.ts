@@ -54,7 +54,7 @@ it('takes the file that names a parent before one of the same name beside the co
   expect(await parentsOf(join(folder, 'naming.jsonnet'))).toEqual([join(folder, 'start.jsonnet')]);
 });
 
-it('names the key and the referrer of a parent that is not there', async () => {
+it('names the key and the referrer of a parent that is missing', async () => {
   const folder = folderWith({
     'own.jsonnet': `(import '${configs}/text_plain.jsonnet') + { policy+: { model: { run: 'start', config: 'lost.jsonnet' } } }`,
   });

@@ -37,7 +37,7 @@ describe('loading', () => {
     });
   });
 
-  it('says that a run which ends within its warm-up never reaches its learning rate, with a schedule and without', async () => {
+  it('reports that a run which ends within its warm-up never reaches its learning rate, with a schedule and without', async () => {
     const warnings = async (...sets: string[]): Promise<readonly string[]> =>
       (await loadTrained({ ...base, sets: ['algorithm.warmup_steps=20', ...sets] })).warnings.filter((warning) =>
         warning.startsWith('algorithm.warmup_steps: '),
@@ -58,7 +58,7 @@ describe('loading', () => {
     expect(await warnings('0.1')).toEqual([]);
   });
 
-  it('says that a clip range has no effect where an iteration takes one optimizer step', async () => {
+  it('reports that a clip range has no effect where an iteration takes one optimizer step', async () => {
     const said = async (...sets: string[]): Promise<boolean> =>
       (await load(...sets)).warnings.some((warning) => warning.startsWith('algorithm.clip_range has no effect'));
     expect(await said()).toBe(false);
@@ -67,7 +67,7 @@ describe('loading', () => {
     expect(await said('algorithm.clip_range=0.2', 'algorithm.inner_epochs=2')).toBe(false);
   });
 
-  it('says that packed weights have no effect where nothing is sampled by a CPU in training', async () => {
+  it('reports that packed weights have no effect if nothing is sampled by a CPU in training', async () => {
     const saidOf = async (file: string, sets: readonly string[]): Promise<string> => {
       const { warnings } = await loadTrained({ ...base, file, sets: ['rollout.packed_weights=all', ...sets] });
       return warnings.find((one) => one.includes('packed_weights')) ?? '';
@@ -84,7 +84,7 @@ describe('loading', () => {
     expect((await load('policy.engine.provider=webgpu')).warnings.join()).not.toContain('packed_weights');
   });
 
-  it('refuses half precision for weights that train', async () => {
+  it('rejects half precision for weights that train', async () => {
     const half = 'policy.engine.dtype=float16';
     await expect(load(half)).rejects.toThrow("found 'float16' without adapters");
     const { settings, warnings } = await load(half, 'policy.lora={}', 'rollout.packed_weights=all');
@@ -92,7 +92,7 @@ describe('loading', () => {
     expect(warnings.join()).toContain('rollout.packed_weights has no effect: weights in float16 cannot be packed');
   });
 
-  it('says that a coefficient of held-out data has no effect', async () => {
+  it('reports that a coefficient of held-out data has no effect', async () => {
     const folder = newFolder();
     const overlay = join(folder, 'weighed.libsonnet');
     writeFileSync(overlay, '{ data+: { validation: [{ path: s.path, coefficient: 2 } for s in super.validation] } }');

@@ -8,7 +8,7 @@ describe('the points of a curve', () => {
     expect(finiteCurve([0, 1, 2, 3], [NaN, 5, Infinity, 6])).toEqual({ iterations: [1, 3], mean: [5, 6] });
   });
 
-  it('have a band as wide as their errors, where there are any', () => {
+  it('have a band as wide as their errors, if there are any', () => {
     expect(finiteCurve([0, 1, 2], [4, 5, 6], [0.5, NaN])).toEqual({
       iterations: [0, 1, 2],
       mean: [4, 5, 6],

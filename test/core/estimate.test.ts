@@ -9,7 +9,7 @@ it('has the digits that tell an error from 0', () => {
   expect(showEstimate({ mean: 1, stderr: null })).toBe('1.000');
 });
 
-it('leaves out an error that is no number, and has a dash for a mean of nothing', () => {
+it('leaves out an error that is not a number, and has a dash for a mean of nothing', () => {
   expect(showEstimate({ mean: 0.238, stderr: NaN })).toBe('0.238');
   expect(showEstimate({ mean: NaN, stderr: NaN })).toBe('–');
 });

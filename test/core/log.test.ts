@@ -64,7 +64,7 @@ describe('a file of lines', () => {
     ]);
   });
 
-  it('has no lines where there is no file, and keeps none open', () => {
+  it('has no lines if there is not a file, and keeps none open', () => {
     expect(scanLines(path, () => expect.fail())).toBe(0);
     expect(withLog(path, 'none', () => 'some')).toBe('none');
     writeFileSync(path, 'a\n');
@@ -84,7 +84,7 @@ describe('a file of lines', () => {
     });
   });
 
-  it('is read no further than a line is long where it has no newlines', () => {
+  it('is read no further than a line is long if it has no newlines', () => {
     writeFileSync(path, '{"iteration": 0}\n');
     truncateSync(path, 2 ** 40);
     const lines: string[] = [];
@@ -338,7 +338,7 @@ describe('appending', () => {
     writer.close();
   });
 
-  it('takes lines back and puts others in their place, and leaves a file alone where nothing changes', () => {
+  it('takes lines back and puts others in their place, and leaves a file alone if nothing changes', () => {
     expect(rewriteLines(path, () => null)).toBe(0);
     expect(existsSync(path)).toBe(false);
     writeFileSync(path, 'a\nb\nc\nhalf');

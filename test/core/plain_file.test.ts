@@ -14,7 +14,7 @@ function pipe(path: string): void {
 }
 
 describe('a file of a run', () => {
-  it('is read, also through links to it and to its folder, and null where it is not there', () => {
+  it('is read, also through links to it and to its folder, and null if it is missing', () => {
     const folder = newFolder();
     mkdirSync(join(folder, 'there'));
     writeFileSync(join(folder, 'there/state.json'), '{"ä": 1}');

@@ -106,7 +106,7 @@ describe('a hostile header', () => {
     return path;
   }
 
-  it('whose tensors lie in the same bytes is rejected', () => {
+  it('whose tensors are in the same bytes is rejected', () => {
     const path = file({ b: [2, 6], a: [0, 3] }, 6);
     for (const read of [
       () => readSafetensors(path),

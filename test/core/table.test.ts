@@ -12,7 +12,7 @@ const rows = [
 ];
 
 describe('a table', () => {
-  it('is as wide as its content where there is room', () => {
+  it('is as wide as its content if there is room', () => {
     expect(formatTable(columns, [rows[0]], { width: 80 }).split('\n')).toEqual([
       'run  n  why',
       '───  ─  ─────',
@@ -65,7 +65,7 @@ describe('text', () => {
     expect(wrap(text, width)).toEqual(lines);
   });
 
-  it('stands in columns whose last one wraps', () => {
+  it('is in columns whose last one wraps', () => {
     expect(alignColumns([['time', 'a b c d e f g h'], ['x']], 16)).toEqual(['time  a b c d e f', '      g h', 'x']);
   });
 });

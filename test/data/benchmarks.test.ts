@@ -198,7 +198,7 @@ describe('editrl data bench', () => {
     expect(read(out, 'color_alter.jsonl')).toMatchObject([{ key: 'color_alter_000001', task_type: 'color_alter' }]);
   });
 
-  it('refuses what is neither, in one message, and leaves no folder behind', async () => {
+  it('rejects what is neither, in one message, and leaves no folder behind', async () => {
     const folder = folders();
     writeFiles(folder, {
       'edit.json': JSON.stringify({ '1': { id: 'gone.jpg', prompt: 'x', edit_type: 'a' } }),

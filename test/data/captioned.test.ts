@@ -38,7 +38,7 @@ describe('the digest of captioned images', () => {
     expect(changed.files).not.toBe(files);
   });
 
-  it('names the row whose image is not there', async () => {
+  it('names the row whose image is missing', async () => {
     const folder = write([...rows, { file_name: '3.png', text: 'a cat' }]);
     const source = await openCaptioned(folder);
     expect(() => source.digest).toThrow(expect.objectContaining({ where: expect.stringMatching(/:4/) as string }));

@@ -155,7 +155,7 @@ describe('openQuestions', () => {
     expect(refusal(() => openQuestions(list))).toMatch(/3 problems found\n.*:1: is not JSON/);
   });
 
-  it('says where a list cannot be read', () => {
+  it('says if a list cannot be read', () => {
     expect(refusal(() => openQuestions('/nowhere/list.json'))).toContain('there is no such dataset');
     const folder = dataset([]);
     expect(refusal(() => openQuestions(folder))).toContain('the list has no sample');
@@ -167,7 +167,7 @@ describe('openQuestions', () => {
 });
 
 describe.skipIf(!hasFfmpeg)('videos of questions (skipped without ffmpeg)', () => {
-  it('samples each segment as its sample says, and as usual where it does not', async () => {
+  it('samples each segment as its sample says, and as usual if it does not', async () => {
     const folder = dataset([sample, { ...sample, meta: undefined }], []);
     writeOddVideo(join(folder, 'a.mp4'), { frames: 26 });
     const questions = openQuestions(folder);

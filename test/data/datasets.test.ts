@@ -60,7 +60,7 @@ describe('the datasets of a run', () => {
     expect(refill.sort()).toEqual(ordinary.sort());
   });
 
-  it('give the sample at a place, and none where there is none', () => {
+  it('give the sample at a place, and none if there is none', () => {
     expect(datasets.at({ source: 1, index: 2 })).toEqual({ source: datasets.train[1], index: 2 });
     expect(() => datasets.at({ source: 2, index: 0 })).toThrow('there is no sample 0 of training dataset 2');
     expect(() => datasets.at({ source: 1, index: 3 })).toThrow('there is no sample 3 of training dataset 1');

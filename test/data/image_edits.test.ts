@@ -76,7 +76,7 @@ describe('edits of images in rows', () => {
     ['bytes', { bytes: 'iVBORw0KGgo=', path: null }],
     ['a list of bytes', [{ bytes: 'iVBORw0KGgo=', path: 'a.png' }]],
     ['a data URL', `data:image/png;base64,${'A'.repeat(200_000)}`],
-  ])('are refused with one short line where their pictures are %s', async (_, source) => {
+  ])('are rejected with one short line if their images are %s', async (_, source) => {
     const row = { source, instruction: 'x' };
     const error = await readImageEdits(listOf([row, row]), null, columns).catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(DataError);
@@ -91,7 +91,7 @@ describe('edits of images in rows', () => {
     expect(edits.read(0)).toMatchObject({ source: join(media, 'b.png'), instruction: 'go' });
   });
 
-  it('are refused all at once where they are broken', async () => {
+  it('are rejected all at once where they are broken', async () => {
     const list = listOf([
       { source: 'a.png', instruction: ' ' },
       { source: 'gone.png', instruction: 'x', response: 3 },

@@ -33,13 +33,13 @@ describe('a sample as pixels', () => {
     expect([0, 1, 2, 3].map(row)).toEqual([Array(6).fill(0), [0, 1, 1, 1, 1, 1], Array(6).fill(0), Array(6).fill(0)]);
   });
 
-  it('says which sizes differ', async () => {
+  it('reports which sizes differ', async () => {
     const message = await problemOf({ '2_mask.png': encodePlainPng(maskOf(() => true, 255, 5)) });
     expect(message).toContain('2_source.png: the images of sample 2 differ in size: source 6x4, mask 5x4, ref 6x4');
     expect(await problemOf({ '2_ref.png': plain(6, 5, [1, 1, 1]) })).toContain('ref 6x5');
   });
 
-  it('refuses a mask that is empty, or not black and white', async () => {
+  it('rejects a mask that is empty, or not black and white', async () => {
     expect(await problemOf({ '2_mask.png': plain(6, 4, [0, 0, 0]) })).toContain('2_mask.png: the mask is empty');
     const grey = await problemOf({ '2_mask.png': encodePlainPng(maskOf((x) => x < 2, 254)) });
     expect(grey).toContain('2_mask.png: the mask is not binary: 8 of its 24 pixels are neither black nor white');

@@ -71,7 +71,7 @@ describe('readInstructions', () => {
     ['a split that is a path', edit({ split: '../x' }), /^FILE:1: 'split' is "\.\.\/x"; allowed: a name/],
     ['a special token', edit({ instruction: 'an <|image end|>' }), /^FILE:1: 'instruction' contains <\|image end\|>/],
     ['an empty file', ' \n', /^FILE: the file has no edits/],
-  ])('refuses %s, with the file and the line', (_name, content, message) => {
+  ])('rejects %s, with the file and the line', (_name, content, message) => {
     const { text, file } = errorOf(content);
     expect(text.replaceAll(file, 'FILE')).toMatch(message);
   });
@@ -85,7 +85,7 @@ describe('readInstructions', () => {
     expect(lines[21]).toBe('  and 2 more');
   });
 
-  it('refuses a file that is not there, and one that is no text', () => {
+  it('rejects a file that is missing, and one that is not a text', () => {
     expect(() => readInstructions(join(folders(), 'none.jsonl'))).toThrow('there is no such file');
     expect(errorOf(Uint8Array.of(0x7b, 0xff)).text).toContain('is not text in UTF-8');
   });

@@ -58,7 +58,7 @@ describe('npy', () => {
     ["{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2), }", 4, /Fortran/],
     ["{'descr': '|u1', 'fortran_order': False, 'shape': (9,), }", 4, /needs 9 bytes, 4 are there/],
     ['{}', 0, /no dtype or shape/],
-  ])('refuses %s', (header, length, message) => {
+  ])('rejects %s', (header, length, message) => {
     expect(() => decodeNpy(npy(header, new Uint8Array(length)), 'some.npy')).toThrow(message);
   });
 });
@@ -128,7 +128,7 @@ describe('datasets of edits', () => {
     expect(openEditDataset(relative).read(0).id).toBe('samples/a.npz');
   });
 
-  it("fall back to the folder above the list's where their prefix is gone, and say so", () => {
+  it("fall back to the folder above the list's if their prefix is gone, and say so", () => {
     const gone = dataset('gone', { prefix: '/made/on/another/machine', path_list: ['samples/a.npz'] });
     const list = join(gone, 'list', 'tokenized_datalist.json');
     for (const path of [gone, list]) {
@@ -168,7 +168,7 @@ describe('datasets of edits', () => {
     }
   });
 
-  it('say what is wrong, where, and what to do', () => {
+  it('report what is wrong, where, and what to do', () => {
     const missing = problem(() => openEditDataset(join(root, 'tiny', 's', 'train', 'list', 'tokenized_datalist.json')));
     expect(missing).toMatchObject({
       code: 'data',
@@ -194,7 +194,7 @@ describe('datasets of edits', () => {
   });
 });
 
-it('an archive that unpacks to far more than a sample has is refused before it is unpacked', () => {
+it('an archive that unpacks to far more than a sample has is rejected before it is unpacked', () => {
   // 300 MiB of zeros in 0.3 MB, as two entries of which each would do.
   const zeros = new Uint8Array(150 * 2 ** 20);
   const folder = bombs();

@@ -63,7 +63,7 @@ describe('held-out samples in the training data', () => {
     expect(heldOut.map(({ looked }) => looked)).toEqual([2, 1]);
   });
 
-  it('are looked for within limits, evenly, and what is cut is said', async () => {
+  it('are looked for within limits, evenly, and what is cut is reported', async () => {
     const training = set(
       't',
       Array.from({ length: 100 }, (_, i) => ({ words: `${i}` })),
@@ -84,7 +84,7 @@ describe('held-out samples in the training data', () => {
     );
   });
 
-  it('are nothing to speak of where there are none', async () => {
+  it('are nothing to speak of if there are none', async () => {
     const found = await findOverlap([set('h', [{ words: 'a' }])], [set('t', [{ words: 'b' }])], ALL);
     expect(describeOverlap(found, 1)).toBeNull();
     expect(describeOverlap(await findOverlap([], [set('t', [{ words: 'b' }])], ALL), 0)).toBeNull();

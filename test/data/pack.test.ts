@@ -90,7 +90,7 @@ describe("packDataset, with a tokenizer whose processor chooses an image's size"
     });
   });
 
-  it('is another dataset with other rules, and has the digest that it had where there are none', async () => {
+  it('is another dataset with other rules, and has the digest that it had if there are none', async () => {
     const { request } = own(odd, [edit], { codes: sized });
     await packDataset(request);
     expect(await packDataset(request)).toMatchObject({ was_there: true });
@@ -98,7 +98,7 @@ describe("packDataset, with a tokenizer whose processor chooses an image's size"
     expect(await refusal(other)).toContain('a dataset of other images, instructions, size or codes');
   });
 
-  it('says which line has an image that the processor refuses', async () => {
+  it('reports which line has an image that the processor refuses', async () => {
     const { request } = own(odd, [edit], { codes: { ...codes, sizing: cutTo(8) } });
     expect(await refusal(request)).toMatch(/too small, .*edits\.jsonl:1/);
   });
@@ -144,7 +144,7 @@ describe('packDataset, in codes', () => {
     expect(() => openEditDataset(report.splits[0].list).read(0)).toThrow('a sample is not the one that was listed');
   });
 
-  it('keeps images and codes together where there are more than are encoded at once', async () => {
+  it('keeps images and codes together if there are more than are encoded at once', async () => {
     const shades = Array.from({ length: 70 }, (_, i) => i);
     const files = Object.fromEntries(shades.map((i) => [`${i}.png`, plain(4, 4, [i, 0, 0])]));
     const lines = shades.map((i) => ({
@@ -183,7 +183,7 @@ describe('packDataset, in codes', () => {
     ]);
   });
 
-  it('refuses images that do not go together or cannot be cut, with the line', async () => {
+  it('rejects images that do not go together or cannot be cut, with the line', async () => {
     const { request } = own({ ...pair, 'small.png': plain(4, 4, RED) }, [edit, { ...edit, edited: 'small.png' }]);
     expect(await refusal(request)).toContain(
       `${request.instructions}:2: the source has 8x4 pixels, the edited image 4x4`,
@@ -274,7 +274,7 @@ describe('packDataset, again', () => {
     expect(readFileSync(join(made.request.out, 'train/samples/000000.npz'))).toEqual(before);
   });
 
-  it('refuses a folder of something else', async () => {
+  it('rejects a folder of something else', async () => {
     const { request } = own(pair, [edit]);
     mkdirSync(request.out);
     writeFileSync(join(request.out, 'notes.txt'), '');

@@ -27,7 +27,7 @@ it('adds up the files of a folder', () => {
   expect([countRows(join(folder, 'files'), 10), countRows(join(folder, 'files'), 3)]).toEqual([4, 3]);
 });
 
-it('does not know of what it would have to read first, or what is not there', () => {
+it('does not know of what it would have to read first, or what is missing', () => {
   expect(countRows(join(folder, 'none.jsonl'), 10)).toBeNull();
   expect(countRows(write('rows.parquet', 'PAR1'), 10)).toBeNull();
   expect(countRows(write('other.json', '{"rows": []}'), 10)).toBeNull();

@@ -53,7 +53,7 @@ describe('JSON lines', () => {
     ['null', 'null\n', /found a line that is not an object/, ':1'],
     ['no lines', '\n \n', /the dataset is empty/, ''],
   ];
-  it.each(broken)('with %s are refused', async (_, text, message, line) => {
+  it.each(broken)('with %s are rejected', async (_, text, message, line) => {
     const path = file('train.jsonl', text);
     await expect(openRows(path)).rejects.toThrow(DataError);
     await expect(openRows(path)).rejects.toThrow(message);
@@ -94,7 +94,7 @@ describe('parquet files', () => {
     expect(rows.id(2)).toBe(`${codec}.parquet:3`);
   });
 
-  it('that are broken are refused by name', async () => {
+  it('that are broken are rejected by name', async () => {
     const whole = readFileSync(join(FIXTURES, 'zstd.parquet'));
     for (const bytes of [whole.subarray(0, 400), whole.subarray(0, -9), Buffer.alloc(0)]) {
       const path = file('train.parquet', bytes);
@@ -184,7 +184,7 @@ describe('a folder', () => {
     [['train-00000-of-00001.parquet', 'test-00000-of-00001.parquet'], 'test (test-00000-of-00001.parquet), train'],
     [['train.jsonl', 'validation.jsonl'], 'train (train.jsonl), validation (validation.jsonl)'],
     [['math_dev.jsonl', 'math_eval.jsonl'], 'test (math_eval.jsonl), validation (math_dev.jsonl)'],
-  ])('of several splits is refused: %j', (names, found) => {
+  ])('of several splits is rejected: %j', (names, found) => {
     const folder = newFolder();
     for (const name of names) writeFileSync(join(folder, name), '{}\n');
     expect(() => rowFiles(folder)).toThrow(`the folder has several splits: ${found}`);
@@ -211,7 +211,7 @@ describe('a folder', () => {
       (folder: string) => join(folder, 'rows.csv'),
       /found a file of kind '\.csv'; allowed: \.jsonl, \.parquet, \.txt, or a folder/,
     ],
-  ])('with %s is refused', (_, path, message) => {
+  ])('with %s is rejected', (_, path, message) => {
     const folder = newFolder();
     writeFileSync(join(folder, 'rows.csv'), 'a,b\n');
     expect(() => rowFiles(path(folder))).toThrow(DataError);
@@ -262,7 +262,7 @@ describe('a glance at a dataset', () => {
     }
   });
 
-  it('refuses what is broken, and what is not there', () => {
+  it('rejects what is broken, and what is missing', () => {
     expect(() => checkRows(file('a.jsonl', '{"a":\n'), ['a'])).toThrow(/is not JSON/);
     const whole = readFileSync(join(FIXTURES, 'zstd.parquet'));
     for (const bytes of [whole.subarray(0, -9), whole.subarray(-9), Buffer.alloc(0)]) {

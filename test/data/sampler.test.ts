@@ -110,11 +110,11 @@ describe('the sampler', () => {
     [sources, [1, NaN]],
     [[], []],
     [[{ name: 'empty', length: 0 }], []],
-  ])('refuses %j with coefficients %j', (given, coefficients) => {
+  ])('rejects %j with coefficients %j', (given, coefficients) => {
     expect(() => createSampler(given, { seed: 1, coefficients })).toThrow(DataError);
   });
 
-  it('refuses positions that are none', () => {
+  it('rejects positions that are none', () => {
     const sampler = createSampler(sources, { seed: 1, coefficients: [] });
     for (const at of [-1, 0.5, Infinity]) expect(() => sampler.at(at)).toThrow(DataError);
   });

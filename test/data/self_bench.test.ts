@@ -124,7 +124,7 @@ describe('a folder of inpainting samples', () => {
     expect(openSelfBench(folder).length).toBe(2);
   });
 
-  it('is refused where there is no list, or nothing in it', () => {
+  it('is rejected if there is not a list, or nothing in it', () => {
     expect(refusalOf(() => openSelfBench(newFolder())).message).toBe('self_bench.txt is missing');
     expect(refusalOf(() => openSelfBench(join(newFolder(), 'gone'))).message).toMatch(/is missing/);
     const empty = writeBench(newFolder(), { 'self_bench.txt': '\n' });
@@ -150,7 +150,7 @@ describe('the digest of inpainting samples', () => {
     expect(digestOf({ 'self_bench.txt': '1 one\n2 two\n12 other' }).ids).not.toBe(digestOf().ids);
   });
 
-  it('is held to: a file that changes under a run is refused when it is read', () => {
+  it('is held to: a file that changes under a run is rejected when it is read', () => {
     const folder = writeBench(newFolder());
     const bench = openSelfBench(folder);
     expect(bench.digest.files).toMatch(/^[0-9a-f]{64}$/);
@@ -170,7 +170,7 @@ describe('the digest of inpainting samples', () => {
     expect(refusalOf(() => bench.read(2)).message).toContain('ENOENT');
   });
 
-  it('says what is wrong with SHA256SUMS', () => {
+  it('reports what is wrong with SHA256SUMS', () => {
     const folder = writeBench(newFolder());
     writeSums(folder);
     const path = join(folder, 'SHA256SUMS');

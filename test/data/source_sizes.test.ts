@@ -41,7 +41,7 @@ describe('the images that rows show', () => {
     expect(elsewhere[0]).toEqual([{ width: 3, height: 5 }]);
   });
 
-  it('are none of a list that is not there, or is no JSON lines', () => {
+  it('are none of a list that is missing, or is no JSON lines', () => {
     for (const path of [join(folder, 'none.jsonl'), list('rows.parquet', ['PAR1'])]) {
       expect(sourceSizes({ path, media: null, column: 'before' })).toEqual([]);
     }

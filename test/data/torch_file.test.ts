@@ -77,7 +77,7 @@ describe('hostile files', () => {
     ['empty', 'invalid zip data'],
     ['text', 'invalid zip data'],
     ['before_1_6', 'a bare pickle'],
-  ])('%s is refused', (name, found) => {
+  ])('%s is rejected', (name, found) => {
     const file = `hostile/${name}`;
     let error: unknown = null;
     try {
@@ -97,7 +97,7 @@ describe('hostile files', () => {
     expect(existsSync('/tmp/executed')).toBe(false);
   });
 
-  it('a text that is not UTF-8 is refused', () => {
+  it('a text that is not UTF-8 is rejected', () => {
     const pickle = Buffer.from('\x80\x02X\x01\x00\x00\x00\xe4.', 'latin1');
     expect(() => readTorchFile(zipSync({ 'x/data.pkl': pickle }, { level: 0 }), 'x')).toThrow(/not UTF-8/);
   });

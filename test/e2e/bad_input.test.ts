@@ -58,7 +58,7 @@ describe('a wrong config', () => {
     expectMessage(ended, 2, /seed/, /optimiser/, /optimizer/);
   });
 
-  it('of the full size says at once which data is not there', async () => {
+  it('of the full size says at once which data is missing', async () => {
     const ended = await place.call(['run', configFile(START), '--set', 'run_name=full_size']);
     expectMessage(ended, 2, /train_20250224\/list\/tokenized_datalist\.json: there is no list of samples here/);
     expect(ended.err).toMatch(/^editrl: 2 problems found; nothing was started\n/);
@@ -83,7 +83,7 @@ describe('a dataset', () => {
 });
 
 describe('a checkpoint', () => {
-  it('that is not there is named', async () => {
+  it('that is missing is named', async () => {
     const ended = await runConfig(configFile(RL), '--set', 'policy.model=/no/such/folder', '--set', 'run_name=lost');
     expectMessage(ended, 1, /\/no\/such\/folder/);
   });

@@ -282,7 +282,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await expect.poll(() => cards.first().locator('.judgements').textContent()).toContain('changed as asked');
   });
 
-  it('shows hostile text as text, and images that are gone as gone', async () => {
+  it('shows hostile text as text, and images that are missing as gone', async () => {
     await open('#/run/0/made_hostile?tab=episodes');
     await page.locator('.episode').first().waitFor();
     await expect.poll(() => page.locator('.instruction').first().textContent()).toContain('<img src=x onerror=');
@@ -312,7 +312,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     await page.getByRole('heading', { name: /seed-2/ }).waitFor();
   });
 
-  it('asks for the token where it has none or a wrong one, and continues with the right one', async () => {
+  it('asks for the token if it has none or a wrong one, and continues with the right one', async () => {
     await open('', { address: `${at.url}/#token=${'0'.repeat(64)}` });
     await page.getByLabel('token').fill(at.token);
     await page.getByRole('button', { name: 'continue' }).click();
@@ -366,7 +366,7 @@ describe.skipIf(noBrowser !== null)('the dashboard in a browser', () => {
     expect(Number(await page.evaluate('document.documentElement.scrollWidth'))).toBeLessThanOrEqual(375);
   });
 
-  it('continues when the dashboard is started again, and says while it is away', async () => {
+  it('continues when the dashboard is started again, and says while it is unreachable', async () => {
     const port = new URL(at.url).port;
     const env = { DASHBOARD_TOKEN: 'a-token-for-two-starts' };
     const args = ['dashboard', '--port', '0', '--json', '--token-env', 'DASHBOARD_TOKEN'];

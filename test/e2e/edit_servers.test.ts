@@ -103,7 +103,7 @@ describe("a run of edit_response with environment.type 'render_server'", () => {
     expect(summary.episodes).toBe(lines(whole).length);
   });
 
-  it('does not begin where the server has no such model', async () => {
+  it('does not begin if the server has no such model', async () => {
     stub = await StubRender.start({ width: 24 });
     const refusal = 'its model stub-editor expects hidden states of width 24, got 16';
     const checked = await place.call(['check', ...config, '--deep'], { APP__IMAGES: stub.url });

@@ -88,7 +88,7 @@ describe('editrl evaluate', () => {
     ]);
   });
 
-  it('ends with exit code 3 where the judge is away, and continues by the same command', async () => {
+  it('ends with exit code 3 where the judge is unreachable, and continues by the same command', async () => {
     const away = ['reward.endpoint=http://127.0.0.1:1', 'reward.max_wait_s=1', 'reward.max_attempts=1'];
     const left = await evaluate(RL, ...away.flatMap((set) => ['--set', set]));
     expect(left.code).toBe(3);
@@ -114,7 +114,7 @@ describe('editrl evaluate', () => {
     [[`${RL}@5`], 1, 'has no checkpoint of iteration 5'],
     [[RL, '--set', 'seed=3'], 2, '--set seed=3: found a key of seed; allowed: keys of data'],
     [[configFile('tiny_vq'), ...SMALL, '--model', '.'], 2, 'starts from no model'],
-  ])('refuses %j', async (args, code, said) => {
+  ])('rejects %j', async (args, code, said) => {
     const ended = await evaluate(...args);
     expect(ended.err).toContain(said);
     expect(ended).toMatchObject({ code, out: '' });

@@ -131,7 +131,7 @@ for iteration in range(done + 1, run.config["num_iterations"] + 1):
     expect([stopped, ...others].map((run) => place.attempts(run))).toEqual([2, 1, 1, 1]);
   });
 
-  it('says that it was killed, on its own terminal and in its state', async () => {
+  it('reports that it was killed, on its own terminal and in its state', async () => {
     const place = newPlace();
     const live = place.start(['run', CONFIG], { ...CPU, PAUSE_S: '0.1' });
     await until('its first iterations', () => !live.isAlive() || (place.state(NAME)?.iteration ?? 0) >= 2);

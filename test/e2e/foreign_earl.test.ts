@@ -86,7 +86,7 @@ describe.skipIf(!hasPython)("EARL's own trainer", () => {
     expect(place.metrics(NAME).map(({ iteration }) => iteration)).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
   });
 
-  it('says all that it does not do, and where it is not', async () => {
+  it('says all that it does not do, and if it is not', async () => {
     const place = newPlace();
     const asked = ['algorithm.clip_range=0.2', 'policy.lora={"rank":8,"alpha":16}', 'algorithm.minibatches=2'];
     asked.push('algorithm.ratio=answer', 'policy.image_header=forced', 'reward.max_judge_calls=100000000'); // prettier-ignore

@@ -34,7 +34,7 @@ describe('scripts/gpu_check', () => {
   it.each([
     [['--provider', 'tpu'], 'found tpu; allowed: cuda, webgpu, cpu'],
     [['--provider', 'cpu', '--minutes', '0'], 'a number above 0'],
-  ])('refuses %j', (args, words) => {
+  ])('rejects %j', (args, words) => {
     const { status, stderr } = call(...args);
     expect(status).toBe(2);
     expect(stderr).toContain(words);

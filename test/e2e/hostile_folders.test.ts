@@ -110,7 +110,7 @@ it('the dashboard shows such runs as unreadable with the reason, and the others 
   for (const name of ['sound', 'inside', 'linked']) expect(found[name].state).toBe('interrupted');
 });
 
-it('the dashboard says what is wrong with what a run holds', async () => {
+it('the dashboard reports what is wrong with what a run holds', async () => {
   const run = 'run=0/inside';
   expect(await refusalOf(`/api/episodes?${run}&held_out=false`)).toContain(PIPE);
   expect(await (await ask(`/api/log?${run}`)).text()).toContain(PIPE);

@@ -56,7 +56,7 @@ describe('editrl check --launch', () => {
   });
 
   // Its reason: where CUDA is installed, nothing is missing.
-  it.skipIf(hasCuda)('says what a missing provider needs', async () => {
+  it.skipIf(hasCuda)('reports what a missing provider needs', async () => {
     const cuda = ['--with', 'configs/lib/tiny.libsonnet', '--set', 'policy.engine.provider=cuda'];
     const { code, err } = await place.call(['check', '--launch', 'configs/sft_s__rl_s.jsonnet', ...cuda], CPU);
     expect([code, err]).toEqual([1, expect.stringMatching(/engine.provider is 'cuda', but onnxruntime-node lacks/)]);

@@ -64,7 +64,7 @@ describe('editrl rescore', () => {
     expect(ownFiles()).toEqual(before);
   });
 
-  it('refuses what is not a reward, with exit code 2', async () => {
+  it('rejects what is not a reward, with exit code 2', async () => {
     const mode = await place.call(['rescore', RL, '--reward', 'beauty']);
     expect(mode.code).toBe(2);
     expect(mode.err).toContain('reward.mode: found "beauty"');

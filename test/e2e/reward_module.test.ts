@@ -69,7 +69,7 @@ describe('a run that is rewarded by a module', () => {
     expect(scored.out).toMatch(/wrong/);
   });
 
-  it('does not start by a module that is broken, and says why', async () => {
+  it('does not start by a module that is broken, and explains why', async () => {
     write('part.js', 'export default {\n  score( { }\n};');
     const checked = await call(['check']);
     expect(checked).toMatchObject({ code: 1 });

@@ -89,14 +89,14 @@ describe('editrl run, again', () => {
   });
   afterAll(() => place.remove());
 
-  it('says that the run is finished, and what makes it longer', async () => {
+  it('reports that the run is finished, and what makes it longer', async () => {
     const again = await place.train(RL);
     expect(again).toMatchObject({ code: 0, err: '' });
     expect(again.out).toContain(`${RL} is finished. To continue, raise num_iterations: --set num_iterations=12`);
     expect(again.out).not.toMatch(/^iteration/m);
   });
 
-  it('refuses a setting that decides the result, and shows the change', async () => {
+  it('rejects a setting that decides the result, and shows the change', async () => {
     const changed = await place.train(RL, '--set', 'optimizer.learning_rate=1e-5');
     expect(changed.code).toBe(2);
     expect(changed.err).toMatch(/optimizer\.learning_rate: 0\.0004 -> (0\.00001|1e-5)/);

@@ -286,7 +286,7 @@ describe.skipIf(obstacle !== null)('runs on Slurm', () => {
     expectWhole('held', 1);
   });
 
-  it("are refused in sbatch's own words, and what was accepted is kept", async () => {
+  it("are rejected in sbatch's own words, and what was accepted is kept", async () => {
     const good = run('good', { gate: 'good' });
     const bad = run('bad', { slurm: { partition: 'nonsense' }, parents: ['good'] });
     await expect(submit([bad], [good])).rejects.toThrow(

@@ -65,7 +65,7 @@ describe('a worker that is killed', () => {
 describe('a worker without memory', () => {
   const advice = "Give it a larger heap, as launch.env: {NODE_OPTIONS: '--max-old-space-size=8192'} (MiB)";
 
-  it('of our own is said to have filled its heap, and the run continues once it has a larger one', async () => {
+  it('of our own is reported to have filled its heap, and the run continues once it has a larger one', async () => {
     const { code, err } = await place.train(
       START,
       ...long('starved'),

@@ -146,7 +146,7 @@ describe('what cannot be', () => {
     return ended.err;
   };
 
-  it('is refused before anything starts', async () => {
+  it('is rejected before anything starts', async () => {
     expect(await refused('policy.lora=null', 'policy.model=null', `policy.init=${JSON.stringify(INIT)}`)).toContain(
       'random initial weights',
     );

@@ -138,7 +138,7 @@ describe('what two evaluations have in common', () => {
   });
   const [judged, drawn] = [{ mode: 'viescore' }, { terms: [{ name: 'image_similarity', weight: 1 }] }];
 
-  it('is one reward, or a measure of both; else they are refused', () => {
+  it('is one reward, or a measure of both; else they are rejected', () => {
     expect(() => requireCommonNumber([subject('A', judged), subject('B', drawn)])).toThrow(
       '--against: the rewards of A and of B differ (viescore and 1 image_similarity), so their numbers cannot be compared',
     );

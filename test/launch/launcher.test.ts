@@ -36,7 +36,7 @@ function launcher(): { launcher: Launcher; printed: () => string } {
 }
 
 describe('a run that starts from another', () => {
-  it('is refused when the two need each other, before anything is written', async () => {
+  it('is rejected when the two need each other, before anything is written', async () => {
     await load('hen', 'egg');
     const egg = await load('egg', 'hen');
     const { launcher: one, printed } = launcher();

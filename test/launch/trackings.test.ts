@@ -33,7 +33,7 @@ describe('WANDB_RUN_ID', () => {
     expect(runs.map(({ paths }) => recordedWandbId(paths))).toEqual([null, 'mine']);
   });
 
-  it('is said to do nothing where the run goes nowhere', async () => {
+  it('is reported to do nothing where the run goes nowhere', async () => {
     vi.stubEnv('WANDB_RUN_ID', 'mine');
     const said: string[] = [];
     const trackings = new RunTrackings({ say: (line) => void said.push(line), kill: undefined });
@@ -42,7 +42,7 @@ describe('WANDB_RUN_ID', () => {
     expect(said).toEqual([expect.stringContaining('--set track.wandb.project=NAME')]);
   });
 
-  it('is refused before anything starts where W&B would not take it', async () => {
+  it('is rejected before anything starts where W&B would not take it', async () => {
     vi.stubEnv('WANDB_RUN_ID', 'a/b');
     const { settings } = await begun(folder(), 'own');
     const trackings = new RunTrackings({ say: () => undefined, kill: undefined });

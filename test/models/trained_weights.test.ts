@@ -135,7 +135,7 @@ describe('weights under training', () => {
     ['policy.safetensors', 'w', /tensor w contains a number that is not finite \(NaN, number 1 of 2\)/],
     ['optimizer.safetensors', 'exp_avg_sq.w', /tensor exp_avg_sq\.w contains a number that is not finite/],
     ['ema.safetensors', 'w', /tensor ema\.w contains a number that is not finite/],
-  ])('are refused where %s is not finite', (file, name, message) => {
+  ])('are rejected where %s is not finite', (file, name, message) => {
     const folder = join(root, `wrong-${file}`);
     mkdirSync(folder);
     write(made(0.9).files(), folder);

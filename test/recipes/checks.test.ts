@@ -136,7 +136,7 @@ describe('a model', () => {
       /tensor \S+ has shape \[48, 32\], but the config needs \[64, 32\]/,
     ],
   ];
-  it.each(broken)('%s is refused, as by whoever opens it', (_, kind, change, message) => {
+  it.each(broken)('%s is rejected, as by whoever opens it', (_, kind, change, message) => {
     const folder = modelOf(kind, change);
     expect(decoder(folder)).toThrow(CheckpointError);
     expect(decoder(folder)).toThrow(message);

@@ -77,7 +77,7 @@ const all = (): boolean => true;
 const onlyBefore = (name: string): boolean => name === 'model.embed_tokens.weight';
 
 describe('the values that a layer keeps', () => {
-  it('are fewer by the inputs of its products where only what is before it trains, in the graph as by the estimate', () => {
+  it('are fewer by the inputs of its products if only what is before it trains, in the graph as by the estimate', () => {
     const { hidden_size: d, intermediate_size: f } = config;
     const less = perLayer(all) - perLayer(onlyBefore);
     expect(less).toBe(rows * (3 * d + f));

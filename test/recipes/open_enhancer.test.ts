@@ -58,7 +58,7 @@ describe('a rewrite', () => {
     expect(stripped).toEqual([expect.stringMatching(/./) as string]);
   });
 
-  it('is said to be longer than the image model reads, and a prompt longer than CLIP reads', async () => {
+  it('is reported to be longer than the image model reads, and a prompt longer than CLIP reads', async () => {
     const painter = newFolder();
     writeFileSync(join(painter, WORDS_FILE), new WordEncoder({ words: ['cat'], length: 1 }).json());
     const environment = { type: 'model', model: painter, width: 16, height: 16 };
@@ -82,7 +82,7 @@ describe('a rewrite', () => {
     ]);
   });
 
-  it('is refused where the prompt leaves no room for it', async () => {
+  it('is rejected where the prompt leaves no room for it', async () => {
     const long = enhanced(CHAT, 'a cat on a mat '.repeat(40));
     await expect(long).rejects.toThrow(DataError);
     await expect(long).rejects.toThrow(/^of \d+ tokens .* leaves no room for an answer: the context is 64$/);

@@ -23,7 +23,7 @@ it('rejects a dataset of which no word is known', async () => {
   await expect(unknownWords(tokenizer, none)).rejects.toMatchObject({ where: 'rows.jsonl' });
 });
 
-it('reports nothing where all words are known, or all words have tokens', async () => {
+it('reports nothing if all words are known, or all words have tokens', async () => {
   expect(await unknownWords(tokenizer, [dataset('make  the\ncircle red', '')])).toEqual([]);
   expect(await unknownWords({ unknown: null, encode: () => [0] }, [dataset('Kreis')])).toEqual([]);
 });

@@ -40,14 +40,14 @@ describe('a rule', () => {
   });
 });
 
-describe('a config that the schema refuses in one place', () => {
+describe('a config that the schema rejects in one place', () => {
   const heads = { hidden_size: 16, intermediate_size: 8, num_hidden_layers: 1, num_attention_heads: 4 };
   const problems = (config: object): string[] => {
     const found = validate({ run_name: 'r', num_iterations: 1, optimizer: { learning_rate: 1 }, ...config });
     return 'problems' in found ? found.problems.map(({ key }) => key) : [];
   };
 
-  it('is checked by rules elsewhere, and not where a section lacks what is invalid', () => {
+  it('is checked by rules elsewhere, and not if a section lacks what is invalid', () => {
     const policy = (more: object): object => ({
       task: 'text_answers',
       policy: { init: { ...heads, ...more }, model: 'm' },
@@ -61,7 +61,7 @@ describe('a config that the schema refuses in one place', () => {
     expect(policyOf(policy({ num_key_value_heads: 3 }))).toEqual(['policy.init', 'policy.init.num_key_value_heads']);
   });
 
-  it('is checked by the valid values alone where no one knows which variant was meant', () => {
+  it('is checked by the valid values alone if no one knows which variant was meant', () => {
     const algorithm = (minibatches: unknown): object => ({
       task: 'text_answers',
       rollout: { episodes_per_iteration: 16, generations_per_sample: 8 },

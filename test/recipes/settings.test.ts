@@ -109,7 +109,7 @@ describe('a run of image_edit_tokens', () => {
       expect(bytes({ policy: { ...policy, lora }, ...packing }) - bytes(remote)).toBeGreaterThan(4 * 1.2 * parameters);
     });
 
-    it('for frozen weights stored in float16 as for half of one copy and the widest of them, and for one where nothing is packed', () => {
+    it('for frozen weights stored in float16 as for half of one copy and the widest of them, and for one if nothing is packed', () => {
       const adapted = { ...policy, lora: { rank: 4 } };
       const [packed, once, half] = [
         bytes({ policy: adapted, rollout: { packed_weights: 'all' } }),

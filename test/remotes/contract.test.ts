@@ -259,7 +259,7 @@ describe.each(Object.entries(specifications))('%s', (_name, { answer, open, wait
     expect(stub.posts).toBe(countsBusy ? attempts : attempts + 2);
   });
 
-  it('is waited for while it is away, and that is reported, where a run cannot do without it', async () => {
+  it('is waited for while it is unreachable, and that is reported, if a run cannot do without it', async () => {
     const gone = await started();
     const { port } = gone;
     await gone.close();

@@ -96,7 +96,7 @@ describe('the best checkpoint', () => {
     ['sft_s', 'loss', null],
     ['tiny_vq', 'loss', null],
     ['tiny_vq', 'reward', "found 'reward'; allowed: 'loss' or null"],
-  ])('is refused in %s by %s: %s', async (config, name, said) => {
+  ])('is rejected in %s by %s: %s', async (config, name, said) => {
     const measured = name === 'ground_score' ? ['validation.measure=ground_score'] : [];
     const sets = [`checkpoint.keep_best=${name}`, `base_exp_dir=${newFolder()}`, ...measured];
     const overlays = ['configs/lib/tiny.libsonnet'];

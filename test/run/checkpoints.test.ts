@@ -131,7 +131,7 @@ describe('saving and finding checkpoints', () => {
     },
   );
 
-  it('has a digest that follows from its files, and none where there is none', () => {
+  it('has a digest that follows from its files, and none if there is none', () => {
     expect(manifestDigest(paths.checkpoint(1))).toBeNull();
     const dir = saveCheckpoint(paths, 1, files(1));
     const sha256 = createHash('sha256')
@@ -280,7 +280,7 @@ describe('a disk that refuses', () => {
     ['ENOSPC', 1999, 'The disk is full'],
     ['EROFS', 2000, 'The file system is read-only'],
     ['ENOSPC', 2015, 'The disk is full'],
-  ])('keeps what was there and says what to do (%s after %i bytes)', (code, bytes, next) => {
+  ])('keeps what was there and explains what to do (%s after %i bytes)', (code, bytes, next) => {
     saveCheckpoint(paths, 8, files(8));
     let text = '';
     try {
@@ -304,7 +304,7 @@ describe('retention', () => {
     expect(readdirSync(paths.checkpointsDir)).toEqual(['000100']);
   });
 
-  it('keeps the first at or after each multiple where no checkpoint falls on one, also when it tidies after each', () => {
+  it('keeps the first at or after each multiple if no checkpoint falls on one, also when it tidies after each', () => {
     for (let i = 0; i <= 240; i += 30) {
       saveCheckpoint(paths, i, files(i));
       applyRetention(paths, { keep_every: 100, keep_last: 1 });
@@ -312,7 +312,7 @@ describe('retention', () => {
     expect(listCheckpoints(paths)).toEqual([0, 120, 210, 240]);
   });
 
-  it('keeps the last ones where none is whole', () => {
+  it('keeps the last ones if none is whole', () => {
     for (const i of [1, 2]) flipByte(join(saveCheckpoint(paths, i, files(i)), 'policy.safetensors'), 7);
     expect(applyRetention(paths, { keep_every: 0, keep_last: 1 })).toEqual([1]);
     expect(listCheckpoints(paths)).toEqual([2]);

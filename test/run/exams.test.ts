@@ -92,7 +92,7 @@ describe('exams beside runs', () => {
     expect(examsOf(runs, rewardIn(await config('reward.mode=null', sum)))).toEqual([]);
   });
 
-  it('pass over what is no exam, which by itself is refused by name', async () => {
+  it('pass over what is no exam, which by itself is rejected by name', async () => {
     const reward = rewardIn(await config());
     const folder = writeExam(reward, 'a');
     mkdirSync(join(runs, 'exams', 'empty'));

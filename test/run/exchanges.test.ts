@@ -93,7 +93,7 @@ describe.each(kinds)('%s', (_, form, exchange, line) => {
     expect(readFileSync(path, 'utf8')).toBe(`${line}\n`);
   });
 
-  it('is refused with its place where its line is broken', () => {
+  it('is rejected with its place where its line is broken', () => {
     appendFileSync(path, `no JSON\n${line}\n`);
     for (const isOwner of [true, false]) {
       expect(() => new Exchanges(path, form, { isOwner, from: null })).toThrow(

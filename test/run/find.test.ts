@@ -20,7 +20,7 @@ it('finds a run by its name or its folder, as a shell completes it', () => {
   }
 });
 
-it('says what there is instead', () => {
+it('reports what there is instead', () => {
   expect(() => findRun(`${folder}/empty/`)).toThrow('no run in this folder');
   expect(() => findRun('no kl', folder)).toThrow("'no kl' is not a valid run name");
   const next = (name: string): unknown => {

@@ -62,7 +62,7 @@ describe('numbers that are not finite', () => {
     ]);
   });
 
-  it('are no fault where no answer has a score', () => {
+  it('are no fault if no answer has a score', () => {
     const metrics = new MetricsJournal(paths);
     const none = { 'validation/sampled/mean': NaN, 'validation/a/sampled/measure/b/stderr': NaN, 'reward/mean': NaN };
     metrics.append(1, { ...none, 'validation/sampled/unscored': 8 });
@@ -88,7 +88,7 @@ describe('going back to an iteration', () => {
     expect(readFileSync(paths.metrics, 'utf8')).toBe(lines);
   });
 
-  it('leaves alone what is no file of episodes', () => {
+  it('leaves alone what is not a file of episodes', () => {
     mkdirSync(paths.episodesDir);
     const others = ['000007.jsonl.bak', 'copy_000007.jsonl', 'notes.txt'];
     for (const name of [...others, '000007.jsonl', 'validation_000007.jsonl']) {

@@ -83,7 +83,7 @@ describe('removeRuns', () => {
     expect(readdirSync(base)).toEqual(['other']);
   });
 
-  it('refuses one that a process holds, and puts the others back', async () => {
+  it('rejects one that a process holds, and puts the others back', async () => {
     const [other, paths] = [run('other'), run('held')];
     const lock = acquireLock(paths);
     await expect(removeRuns([other, paths], nothing)).rejects.toThrow('the run is in use by');

@@ -32,11 +32,11 @@ describe('setting a run aside', () => {
     }
   });
 
-  it('does nothing where there is none', () => {
+  it('does nothing if there is none', () => {
     expect(setAside(new RunPaths(join(newFolder(), 'nowhere'), 'mine'))).toBeNull();
   });
 
-  it('refuses one that another process holds', () => {
+  it('rejects one that another process holds', () => {
     const paths = run('held');
     const lock = acquireLock(paths);
     expect(() => setAside(paths)).toThrow(/process \d+ on this machine/);

@@ -7,7 +7,7 @@ import { testFolders } from '../support/folder.js';
 const folders = testFolders('spending');
 
 describe('what a run spends', () => {
-  it('is added up over attempts, and written only where there is something', () => {
+  it('is added up over attempts, and written only if there is something', () => {
     const paths = { spent: join(folders(), 'spent.jsonl') };
     const first = new Spending(paths);
     first.save();

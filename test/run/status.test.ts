@@ -82,7 +82,7 @@ describe('the status of a run', () => {
     expect(status.reason).toContain(`editrl resume ${paths.runName}`);
   });
 
-  it('is dead when the state says that it runs and no one holds it', () => {
+  it('is dead when the state reports that it runs and no one holds it', () => {
     state('waiting', 'the judge does not answer');
     expect(readStatus(paths, world({}))).toMatchObject({ state: 'dead', heartbeat_age_s: 30 });
   });

@@ -48,7 +48,7 @@ describe('a run', () => {
     },
   );
 
-  it.skipIf(!asRoot)('in whose folder a link of another user lies is refused', () => {
+  it.skipIf(!asRoot)('in whose folder a link of another user lies is rejected', () => {
     const paths = made();
     symlinkSync('/etc', join(paths.dir, 'media'));
     lchownSync(join(paths.dir, 'media'), STRANGER, STRANGER);
@@ -63,7 +63,7 @@ describe('a run', () => {
     expect(refusalOf(paths, 0)).toContain(`user ${STRANGER}`);
   });
 
-  it('that anybody may write is refused', () => {
+  it('that anybody may write is rejected', () => {
     const paths = made();
     chmodSync(paths.record, 0o666);
     expect(refusalOf(paths)).toContain('any user can write it');

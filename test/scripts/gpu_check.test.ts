@@ -101,7 +101,7 @@ describe('a check of a provider', () => {
       expect(await checked('echo "0, GPU-0, card, 24000, 500"')).toMatchObject({ succeeded: true, held: '0.00' });
     });
 
-    it('that fails says so once, and continues', async () => {
+    it('that fails reports it once, and continues', async () => {
       const { page, ...rest } = await checked('echo broken driver\nexit 9');
       expect(rest).toEqual({ succeeded: false, held: '–' });
       expect(page.match(/^- the GPU: .*broken driver/gm)).toHaveLength(1);

@@ -84,7 +84,7 @@ describe('the command', () => {
     [['--gpus', '1', '--memory', 'much'], 'gigabytes'],
     [['--gpus'], 'needs a value'],
     [['--frobnicate', '1'], 'unknown option'],
-  ])('is refused for %j', (args, words) => {
+  ])('is rejected for %j', (args, words) => {
     const { status, err } = call('--dry-run', ...args);
     expect(status).toBe(2);
     expect(err).toContain(words);

@@ -150,14 +150,14 @@ describe.skipIf(missing !== null)(`scripts/serve_render${why}`, () => {
     expect(asked.stdout).toContain(`<|im_start|>system\n${system}<|im_end|>\n<|im_start|>user\n<|vision_start|>`);
   });
 
-  it('says how many states it takes', async () => {
+  it('explains how many states it takes', async () => {
     const many = statesOf('many', 4096, WIDTH);
     await expect(draw(open(WIDTH, env.RENDER_API_KEY), { states: many })).rejects.toThrow(
       'found states [4096, 16]; allowed: 1 to 4032 tokens of width 16',
     );
   });
 
-  it('refuses states of another width, sides that it cannot draw, and another key', async () => {
+  it('rejects states of another width, sides that it cannot draw, and another key', async () => {
     await expect(draw(open(24, env.RENDER_API_KEY), { width: 24 })).rejects.toThrow(
       'is told by hidden states of width 16',
     );

@@ -67,7 +67,7 @@ describe('serve_skyrl --dry-run', () => {
     );
   });
 
-  it('asks for a key where it is given one, which stands in no argument', () => {
+  it('asks for a key where it is given one, which is in no argument', () => {
     const key = 'the-key-of-it';
     const { out } = callWith({ EDITRL_SERVER_TOKEN: key }, '--model', 'm', '--mode', 'jax', '--dry-run');
     expect(out).toContain(`uv run --no-project python ${join(dirname(script), 'guarded_skyrl.py')} --base-model m`);
@@ -85,7 +85,7 @@ describe('serve_skyrl --dry-run', () => {
     [['--model', 'm', '--mode', 'jax', '--port', 'http'], '--port http: should be a number'],
     [['--model', 'm', '--mode', 'jax', '--set', 'loss_chunk_size'], '--set loss_chunk_size: should be KEY=JSON'],
     [['--model', 'm', '--host', '0.0.0.0'], "unknown option '--host'"],
-  ])('refuses %j', (args, message) => {
+  ])('rejects %j', (args, message) => {
     const { status, err } = call(...args, '--dry-run');
     expect(status).toBe(2);
     expect(err).toContain(message);

@@ -78,7 +78,7 @@ describe('setting up datasets', () => {
     expect(existsSync(join(folder, 'train', 'feature', 'a.pth'))).toBe(true);
   });
 
-  it('refuses what is none, with one message', async () => {
+  it('rejects what is none, with one message', async () => {
     const link = (folder: string): void => symlinkSync('/etc/passwd', join(folder, 'feature', 'b.pth'));
     const { setUp, folder } = await world({
       'cut.tar.gz': archive('cut').subarray(0, 220),
@@ -93,7 +93,7 @@ describe('setting up datasets', () => {
     expect(readdirSync(folder).filter((name) => !name.endsWith('.unpacking'))).toEqual([]);
   });
 
-  it('says that a dataset is not there, or the Hub is away', async () => {
+  it('reports that a dataset is missing, or the Hub is unreachable', async () => {
     const { stub, folder } = await world({});
     const patience = { retries: 0, backoffBaseMs: 1, backoffCapMs: 10, silenceMs: 5000, connectMs: 5000 };
     const client = new HubClient({ endpoint: stub.endpoint, cacheDir: folder, token: null, offline: false }, patience);

@@ -46,7 +46,7 @@ it('lets answers of fixed length weigh alike without a longest one', () => {
   expect(actionWeights('dr_grpo', [[4, 4]], { ...iteration, longest: null })).toEqual([[1 / 8, 1 / 8]]);
 });
 
-it('weighs nothing where nothing is trained', () => {
+it('weighs nothing if nothing is trained', () => {
   for (const aggregation of ['token', 'answer', 'dr_grpo', 'dapo'] as const) {
     expect(actionWeights(aggregation, [[0, 0]], { ...iteration, actions: 0 })).toEqual([[0, 0]]);
   }

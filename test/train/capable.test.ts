@@ -29,7 +29,7 @@ it.each<[string, Partial<Capabilities>, PolicyRequirements, string, string]>([
   ['KL to the start', { reference: false }, everything, 'algorithm.kl_coeff', 'algorithm.kl_coeff to 0'],
   ['averaged weights', { average: false }, everything, 'moving average', "validation.weights to 'current'"],
   ['hidden states', { hiddenStates: false }, everything, 'hidden states', 'Choose another'],
-])('refuses %s', (_name, lacking, demands, message, next) => {
+])('rejects %s', (_name, lacking, demands, message, next) => {
   expect(() => requireCapabilities({ ...all, ...lacking }, demands)).toThrow(
     expect.objectContaining({
       code: 'config',

@@ -57,7 +57,7 @@ describe('recorded episodes', () => {
     expect(existsSync(paths.media(truth))).toBe(true);
   });
 
-  it('name none where images are not kept, and where their sample is, where the key does not say it', async () => {
+  it('name none where images are not kept, and if their sample is, if the key does not say it', async () => {
     const paths = new RunPaths(folder(), 'run');
     await recordEpisodes(paths, iteration(), advantages, false);
     const lines = readEpisodes(paths, 5) ?? [];

@@ -77,7 +77,7 @@ describe('an iteration of GRPO', () => {
     expect(metrics['reward/zero_by_rule']).toBeCloseTo(1 / 12, 9);
   });
 
-  it('leaves the policy as it is where nothing is scored, and reports it', async () => {
+  it('leaves the policy as it is if nothing is scored, and reports it', async () => {
     const made = make(scorerOf(() => unscored));
     const before = [...made.policy.model.weights].map(([, { data }]) => data.slice());
     const metrics = await made.training.step(1);

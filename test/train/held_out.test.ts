@@ -57,7 +57,7 @@ describe('held-out evaluation', () => {
     }
   });
 
-  it('refuses a measure that no held-out prompt has what it needs for', async () => {
+  it('rejects a measure that no held-out prompt has what it needs for', async () => {
     const made = make(
       scorerOf(() => scored(1)),
       { validation: { greedy: false, measure: [{ name: 'viescore' }] } },
@@ -67,7 +67,7 @@ describe('held-out evaluation', () => {
     );
   });
 
-  it('has no mean where nothing is scored', async () => {
+  it('has no mean if nothing is scored', async () => {
     const metrics = await make(
       scorerOf(() => unscored),
       { validation: { greedy: false } },

@@ -146,7 +146,7 @@ describe('an iteration that is refilled', () => {
     }
   });
 
-  it('is the iteration that it is without, where all groups have spread', async () => {
+  it('is the iteration that it is without, if all groups have spread', async () => {
     const [plain, refilled] = [make(lacking([]), null), make(lacking([]), 3)];
     const [a, b] = [await plain.training.step(1), await refilled.training.step(1)];
     expect(untimed(b)).toEqual({ ...untimed(a), 'group/sampled': 3, 'group/refilled': 0, 'group/unfilled': 0 });

@@ -213,7 +213,7 @@ describe("a run's images from a server", () => {
     expect(stub.asked.filter(({ path }) => path === '/v1/images/edits')).toHaveLength(2);
   });
 
-  it('that the server refuses are none, and that is stored, too', async () => {
+  it('that the server rejects are none, and that is stored, too', async () => {
     const stub = await started();
     const dir = folder();
     stub.fault = ({ fields }) =>
@@ -235,7 +235,7 @@ describe("a run's images from a server", () => {
 });
 
 describe('a run whose images server', () => {
-  it('refuses its settings does not begin', async () => {
+  it('rejects its settings does not begin', async () => {
     const stub = await started();
     const dir = folder();
     const closed = vi.spyOn(Exchanges.prototype, 'close');

@@ -187,7 +187,7 @@ describe("a run's images that are guided", () => {
     await offline.close();
   });
 
-  it('are refused by a server of the first version, which draws unguided ones as before', async () => {
+  it('are rejected by a server of the first version, which draws unguided ones as before', async () => {
     const stub = await started({ unguided: true });
     const message =
       "it has no guidance (only protocol 'editrl-render/1'), but environment.guidance_scale is set: start a server with protocol 'editrl-render/2', or set it to null";
@@ -207,7 +207,7 @@ describe('a render server', () => {
     [{ width: 24 }, 'its model stub-editor expects hidden states of width 24, got 16'],
     [{ model: 'another' }, `it serves "another", not 'stub-editor'`],
     [{ apiKey: 'a-key' }, 'HTTP 401 no such key'],
-  ])('with %j is refused before anything is drawn', async (options, message) => {
+  ])('with %j is rejected before anything is drawn', async (options, message) => {
     const stub = await started(options);
     expect(await messageOf(opened(folder(), stub.url))).toContain(
       `http://HOST/v1: the render server returned no image: ${message}`,

@@ -22,7 +22,7 @@ const keys = (paths: RunPaths, more: Partial<EpisodesRequest> = {}) =>
   episodesOf(paths, { ...request, ...more }).episodes.map(({ key }) => key);
 
 describe('episodes', () => {
-  it('are none where none were recorded', async () => {
+  it('are none if none were recorded', async () => {
     expect(episodesOf(await run(), request)).toMatchObject({ files: [], shown: null, total: 0, episodes: [] });
   });
 
@@ -59,7 +59,7 @@ describe('episodes', () => {
     expect(episodesOf(paths, request)).toMatchObject({ total: 12, wrong_lines: 3 });
   });
 
-  it('never name an image by what is no name of one', async () => {
+  it('never name an image by what is not a name of one', async () => {
     const paths = await run(4);
     const [line] = readFileSync(paths.episodes(4), 'utf8').split('\n');
     const wrong = { ...(JSON.parse(line) as object), source: '../../../etc/passwd', edited: 5, truth: 'a'.repeat(64) };

@@ -16,7 +16,7 @@ const trained = (iteration: number) => ({ iteration, 'reward/mean': 1 });
 const iterations = (path: string) => evaluatedLines(path).map(({ iteration }) => iteration);
 
 describe('the first and the last evaluation', () => {
-  it('are none where there is no file, no line, or no evaluation', () => {
+  it('are none if there is not a file, no line, or no evaluation', () => {
     expect(evaluatedLines(join(folder(), 'none'))).toEqual([]);
     expect(iterations(file([]))).toEqual([]);
     expect(iterations(file([trained(1), trained(2)]))).toEqual([]);

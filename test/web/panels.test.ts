@@ -33,7 +33,7 @@ it('puts metrics of one kind into one chart, and those of different scales apart
   ]);
 });
 
-it('shows a set by itself only where there are several', () => {
+it('shows a set by itself only if there are several', () => {
   expect(panelsOf(['validation/s/sampled/mean'])).toEqual([]);
 });
 

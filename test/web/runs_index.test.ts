@@ -87,7 +87,7 @@ describe('an index of runs', () => {
     expect(names(index)).toEqual(['a', 'c']);
   });
 
-  it('shows what another version wrote, what is half written, and what is no run, as far as it goes', async () => {
+  it('shows what another version wrote, what is half written, and what is not a run, as far as it goes', async () => {
     const dir = folder();
     writeFileSync(join(dir, 'a_file'), '');
     mkdirSync(join(dir, 'no_record'));
@@ -163,7 +163,7 @@ describe('an index of runs', () => {
     expect(names(index)).toEqual(['begun', 'waits']);
   });
 
-  it('says which folder it cannot list', async () => {
+  it('reports which folder it cannot list', async () => {
     const file = join(folder(), 'no folder');
     writeFileSync(file, '');
     const { index } = await indexOf(file);

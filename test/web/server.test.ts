@@ -166,7 +166,7 @@ describe('what is asked for', () => {
     expect(await errorOf(reply)).toContain(message);
   });
 
-  it('says what cannot be read of a run, and continues', async () => {
+  it('reports what cannot be read of a run, and continues', async () => {
     const dir = folder();
     const paths = made(dir);
     made(dir, 'run_2');
@@ -183,7 +183,7 @@ describe('what is asked for', () => {
 });
 
 describe('the list and the page of a run', () => {
-  it('say what the held-out number is, its error and change, and how long a running one will take', async () => {
+  it('report what the held-out number is, its error and change, and how long a running one will take', async () => {
     const dir = folder();
     const run = { iteration: 20, numIterations: 40, level: 6 } as const;
     writeRun(dir, { ...run, name: 'ended', state: 'finished' });
@@ -274,7 +274,7 @@ describe('a comparison', () => {
     expect(few.curves[0].low).toBeUndefined();
   });
 
-  it('says what differs, and which run is gone, and continues with the others', async () => {
+  it('reports what differs, and which run is gone, and continues with the others', async () => {
     const dir = folder();
     const overlays = ['configs/lib/tiny.libsonnet'];
     const { settings } = await loadTrained({ file: 'configs/sft_s__rl_s.jsonnet', overlays, env: {} });
@@ -320,7 +320,7 @@ describe('a comparison', () => {
     },
   );
 
-  it('is no file without one of its runs', async () => {
+  it('is not a file without one of its runs', async () => {
     const dir = folder();
     made(dir, 'first');
     const { ask } = await serve(dir);
@@ -443,7 +443,7 @@ describe('actions', () => {
     expect(called(elsewhere)).toEqual([['resume', 'run', '--exp-dir', dir]]);
   });
 
-  it('stop a sweep, where there is one', async () => {
+  it('stop a sweep, if there is one', async () => {
     const [dir, elsewhere] = [folder(), folder()];
     for (const seed of [1, 2]) {
       writeRun(dir, { name: `e__seed-${seed}`, state: 'finished', iteration: 1, numIterations: 1 });
@@ -471,7 +471,7 @@ describe('actions', () => {
     }
   });
 
-  it('are refused for what is no action, no run, and what the state does not allow', async () => {
+  it('are rejected for what is no action, no run, and what the state does not allow', async () => {
     const [dir, elsewhere, temporary] = [folder(), folder(), folder()];
     made(dir);
     vi.stubEnv('TMPDIR', temporary);

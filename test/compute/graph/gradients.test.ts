@@ -183,7 +183,7 @@ describe('composites', () => {
   });
 });
 
-describe('where no gradient flows', () => {
+describe('if no gradient flows', () => {
   it('an input that nothing uses', () => {
     const { values } = problem('unused', normal([2], [2]));
     const loss = g.sumAll(g.exp(values[0]));

@@ -129,7 +129,7 @@ describe.each([
     found.gradients.forEach((gradient, i) => expect(relative(gradient, whole.gradients[i])).toBeLessThan(1e-6));
   });
 
-  it('have the same bits where no gradient is wanted', async () => {
+  it('have the same bits if no gradient is wanted', async () => {
     const { logProbs, entropy } = await compute(second, true);
     expect(await compute(second, false)).toEqual({ logProbs, entropy, gradients: [] });
   });
@@ -152,7 +152,7 @@ it('no tensor has a row for each row of the batch and a column for each token, a
   expect(trained.filter(({ shape }) => shape[0] === vocabulary)).toHaveLength(1);
 });
 
-it('refuses gradients of log-probabilities that were made without', () => {
+it('rejects gradients of log-probabilities that were made without', () => {
   const graph = new Graph('without');
   const x = graph.parameter('rows', [2, 6]);
   const products = [{ rows: x, table: graph.parameter('table', [vocabulary, 6]), scale: 1 }];

@@ -6,7 +6,7 @@ import { frozenModels } from './frozen_models.js';
 const newFolder = testFolders('frozen');
 afterEach(() => vi.restoreAllMocks());
 
-it.each(Object.keys(frozenModels))('says that all which it reads is frozen: %s', async (name) => {
+it.each(Object.keys(frozenModels))('reports that all which it reads is frozen: %s', async (name) => {
   const compile = vi.spyOn(Session, 'compile');
   const made = await frozenModels[name]('cpu', newFolder());
   expect(made.every(Number.isFinite)).toBe(true);

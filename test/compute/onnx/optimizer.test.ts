@@ -125,7 +125,7 @@ describe('AdamW', () => {
     expect(optimizer(fixture.defaults).averages()).toBeNull();
   });
 
-  it('refuses a state of another model and keeps its own', () => {
+  it('rejects a state of another model and keeps its own', () => {
     const adam = optimizer(fixture.defaults);
     advance(adam, fixture.defaults, 0, 1);
     const before = encodeSafetensors(adam.state());

@@ -45,7 +45,7 @@ describe('the provider', () => {
     expect(await resolveProvider('auto', machine('linux', '/dev/dxg'))).toBe('cpu');
   });
 
-  it('says what is missing for CUDA and how to get it', async () => {
+  it('reports what is missing for CUDA and how to get it', async () => {
     const error = await resolveProvider('cuda', bare).then(
       () => null,
       (raised: unknown) => raised as EngineError,

@@ -122,7 +122,7 @@ describe('a session', () => {
     });
   });
 
-  it('refuses rows of a parameter of another size', async () => {
+  it('rejects rows of a parameter of another size', async () => {
     const graph = new Graph('rows');
     const rows = g.slice(graph.parameter('table', [4, 2]), 0, 1, 3);
     await withSession(Session.compile(graph, { product: g.neg(rows) }), async (session) => {
@@ -140,7 +140,7 @@ describe('a session', () => {
     });
   });
 
-  it('says what is missing or does not fit', () =>
+  it('reports what is missing or does not fit', () =>
     withSession(product(), async (session) => {
       const weights = new Map([['w', { data: new Float32Array(4) }]]);
       await expect(session.run({}, weights)).rejects.toThrow(/input x is missing/);
@@ -149,7 +149,7 @@ describe('a session', () => {
       await expect(session.run({ x: new BigInt64Array(4) }, weights)).rejects.toThrow(/got BigInt64Array of 4/);
     }));
 
-  it('raises EngineError for a provider that is not there', async () => {
+  it('raises EngineError for a provider that is missing', async () => {
     const graph = new Graph('elsewhere');
     const y = g.exp(graph.input('x', [1]));
     await expect(Session.compile(graph, { y }, { provider: 'dml' as 'cuda' })).rejects.toThrow(EngineError);

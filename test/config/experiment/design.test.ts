@@ -11,7 +11,7 @@ function cellsOf(fields: Readonly<Record<string, unknown>>): string[] {
   );
 }
 
-it('refuses a baseline that names only some of the axes that are zipped', () => {
+it('rejects a baseline that names only some of the axes that are zipped', () => {
   const zipped = { axes: axes('a', 'b', 'c'), zip: [{ a: ['1', '2'], b: ['1', '2'] }], design: 'one_factor' };
   expect(cellsOf({ ...zipped, baseline: { a: '1', b: '1', c: '1' } })).toEqual(['111', '112', '221']);
   expect(() => cellsOf({ ...zipped, baseline: { a: '1', c: '1' } })).toThrow('a and b do not go together in zip');

@@ -31,7 +31,7 @@ describe('a large matrix', () => {
     expect(two.cells[0].config.settings.base_exp_dir).toBe('of_7');
   });
 
-  it('says what is wrong with a cell as a small one does', async () => {
+  it('reports what is wrong with a cell as a small one does', async () => {
     const axes = `a: { ${series(10, (i) => `seed: ${i}`)} }, b: { ${series(10, (i) => `lr:: if self.seed == 3 then error 'no three' else ${i}`)} }`;
     await expect(load(`{ base: base, axes: { ${axes} } }`)).rejects.toThrow('no three');
     // A combination that no cell has may be as wrong as it likes.

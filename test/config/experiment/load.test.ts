@@ -79,7 +79,7 @@ describe('a matrix', () => {
       `axes: { a: { x: { sed: 1 }, y: { sed: 2 }, z: { sed: 3 }, w: { sed: 4 } } }`,
       /4 of 4 runs are not valid[^]*did you mean seed[^]*and 1 more/,
     ],
-  ])('refuses %s', async (_, options, message) => {
+  ])('rejects %s', async (_, options, message) => {
     await expect(load(`{ base: base, ${options} }`)).rejects.toThrow(message);
   });
 
@@ -188,7 +188,7 @@ describe('a measure', () => {
     ["measure: 'beauty'", 'measure.0.name: found "beauty"'],
     ["measure: 'format_accuracy'", "'format_accuracy' compares with a labeled answer in words"],
     ["measure: ['viescore', 'viescore']", "found 'viescore' again"],
-  ])('%s is refused', async (more, message) => {
+  ])('%s is rejected', async (more, message) => {
     await expect(load(tiny(more))).rejects.toThrow(message);
   });
 
@@ -199,7 +199,7 @@ describe('a measure', () => {
     );
   });
 
-  it('is refused where nothing scores answers, and where words are asked about images', async () => {
+  it('is rejected if nothing scores answers, and where words are asked about images', async () => {
     await expect(load(`{ base: base, axes: { ${ab} }, measure: 'viescore' }`)).rejects.toThrow(
       "found with cells of task 'external', which has no answers to score",
     );

@@ -58,7 +58,7 @@ describe('an experiment of a wrong form', () => {
     expect(await messageOf(`{ ${keys} }`)).toBe(message);
   });
 
-  it('is no object', async () => {
+  it('is not an object', async () => {
     expect(await messageOf('[1]')).toBe('found "a list"; allowed: an object');
   });
 

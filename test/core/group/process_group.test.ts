@@ -170,7 +170,7 @@ describe('meeting', () => {
     }
   });
 
-  it('says that rank 0 is missing', async () => {
+  it('reports that rank 0 is missing', async () => {
     const alone = openProcessGroup(rankEnv(1, 2, await freePort()), { timeoutMs: 100 });
     await expect(alone).rejects.toThrow('rank 0 did not listen within 0.1 s');
   });
@@ -194,7 +194,7 @@ describe('meeting', () => {
     for (const one of [stranger, silent]) one.destroy();
   });
 
-  it('says what is wrong with the environment, and that a group is local to one machine', async () => {
+  it('reports what is wrong with the environment, and that a group is local to one machine', async () => {
     const good = rankEnv(0, 2, 1);
     await expect(openProcessGroup({ ...good, RANK: undefined })).rejects.toThrow('RANK is not set');
     await expect(openProcessGroup({ ...good, RANK: '2' })).rejects.toThrow('ranks count from 0');
@@ -202,7 +202,7 @@ describe('meeting', () => {
     expect((remote as ProcessGroupError).toText()).toMatch(/10\.0\.0\.7.*local to one machine[^]*slurm/);
   });
 
-  it('says that a port is taken', async () => {
+  it('reports that a port is taken', async () => {
     const port = await freePort();
     const first = openProcessGroup(rankEnv(0, 2, port), { timeoutMs: 400 }).catch(() => undefined);
     await expect(openProcessGroup(rankEnv(0, 2, port))).rejects.toThrow('rank 0 cannot listen');

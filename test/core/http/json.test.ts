@@ -37,7 +37,7 @@ describe('JSON of strangers', () => {
     ['what escapes make of an image', { a: `data:${'\n'.repeat(600)}` }, false],
     ['letters that no image has', { a: `data:${'é'.repeat(600)}` }, false],
     ['what only holds an image', { a: ` ${url}` }, false],
-  ])('is bounded in its text where that is asked: %s', (_what, value, read) => {
+  ])('is bounded in its text if requested: %s', (_what, value, read) => {
     const bytes = Buffer.from(JSON.stringify(value));
     if (read) expect(parseJson(bytes, 1_000)).toEqual(value);
     else expect(() => parseJson(bytes, 1_000)).toThrow('more than 1000 bytes of text besides its images');

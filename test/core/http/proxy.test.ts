@@ -96,7 +96,7 @@ describe('a pool with HTTP_PROXY', () => {
     expect(proxy.seen[0]).toContain(`Basic ${Buffer.from('me:secret').toString('base64')}`);
   });
 
-  it('reports a proxy that is not there, and ends with the signal', async () => {
+  it('reports a proxy that is missing, and ends with the signal', async () => {
     vi.stubEnv('HTTP_PROXY', 'http://127.0.0.1:9');
     await expect(ask('http://judge.example.invalid/')).rejects.toThrow(/ECONNREFUSED/);
     const silent = await listening(() => undefined);

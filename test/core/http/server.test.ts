@@ -168,7 +168,7 @@ describe('the guard', () => {
     ['127.0.0.1.example.org', null],
     ['127.0.0.1', 'short'],
     ['0.0.0.0', 'with spaces in the token'],
-  ])('lets nobody listen on %s with the token %s', async (host, given) => {
+  ])('lets no one listen on %s with the token %s', async (host, given) => {
     await expect(serve(echo, { host, token: given })).rejects.toMatchObject({ code: 'config', exitCode: 2 });
   });
 });
@@ -306,7 +306,7 @@ describe('replies', () => {
     await until(() => server.held.held === 0);
   });
 
-  it('that are larger than all that is set aside are sent where nothing else is held', async () => {
+  it('that are larger than all that is set aside are sent if nothing else is held', async () => {
     const { url } = await serve(pages, { limits: { heldBytes: 1e6 } });
     const reply = await fetch(`${url}/page`);
     expect((await reply.arrayBuffer()).byteLength).toBe(page.length);

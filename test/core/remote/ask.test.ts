@@ -111,7 +111,7 @@ describe('a server that fails', () => {
   });
 });
 
-it('says what was found before the request that the end of its time cut short', async () => {
+it('reports what was found before the request that the end of its time cut short', async () => {
   const clock = new ManualClock();
   const members = new Members([new Member('a', clock, { cap: 8, failures: 9, doubts: 9, pauseMs: 1_000 })]);
   const within = new Deadline(clock, 500);

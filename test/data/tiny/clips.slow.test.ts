@@ -120,7 +120,7 @@ describe.skipIf(!hasFfmpeg)('the clips on disk (skipped without ffmpeg)', () => 
     });
   });
 
-  it('are asked about several times where that is asked for, with the list in several orders', async () => {
+  it('are asked about several times if requested for, with the list in several orders', async () => {
     const root = newFolder();
     const options = { seed: 3, sizes: { described: 2, labelled: 2, train: 3, validation: 2 }, lists: 4 };
     await clipData.makeIn(root, options);

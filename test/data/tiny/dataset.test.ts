@@ -120,7 +120,7 @@ describe('the tiny datasets', () => {
     expect((await readImages(images, [0]))[0]).toMatchObject({ width: 32, height: 32 });
   });
 
-  it('list half of the labeled edits once more, for runs that see both sets', () => {
+  it('list half of the labeled edits again, for runs that see both sets', () => {
     for (const set of EDIT_SETS) {
       const [all, half] = (['train', 'train_half'] as const).map((split) =>
         openEditDataset(tinyDatalist(root, set, split)),

@@ -17,7 +17,7 @@ describe('drawing', () => {
     }
   });
 
-  it('refuses grids whose cells have no names or no pixels', () => {
+  it('rejects grids whose cells have no names or no pixels', () => {
     for (const wrong of [{ columns: 27 }, { rows: 2 }, { cell: 4 }, { columns: 4.5 }]) {
       expect(() => checkGeometry({ ...DEFAULT_GEOMETRY, ...wrong })).toThrow(/not possible/);
     }

@@ -55,7 +55,7 @@ describe('edits', () => {
     }
   });
 
-  it('are not possible where their object is missing or their cell is taken', () => {
+  it('are not possible if their object is missing or their cell is taken', () => {
     const everything = COLOURS.flatMap((colour) => SHAPES.map((shape) => ({ colour, shape })));
     for (const { source } of examples.filter(({ edit }) => !edit.kind.endsWith('_all')).slice(0, 40)) {
       const taken = source.cells.flatMap((content, cell) => (content === null ? [] : [{ content, cell }]));

@@ -25,7 +25,7 @@ describe('word signs', () => {
     expect(cell(data, 0)).not.toEqual(cell(data, 2));
   });
 
-  it('refuse what they cannot show', () => {
+  it('reject what they cannot show', () => {
     expect(() => drawSign('open')).toThrow(DataError);
     expect(() => drawSign('OPEN', { width: 32, height: 64 })).toThrow(DataError);
   });

@@ -164,7 +164,7 @@ describe.skipIf(!hasFfmpeg)('readClip (skipped without ffmpeg)', () => {
     expect(await refusal('concat:a.mp4|b.mp4')).toContain('there is no video');
   });
 
-  it('says how ffmpeg is installed where it is not', async () => {
+  it('explains how ffmpeg is installed if it is not', async () => {
     writeOddVideo(file('there.mp4'), { frames: 4 });
     const path = process.env['PATH'];
     process.env['PATH'] = folder;
@@ -230,7 +230,7 @@ describe.skipIf(!hasFfmpeg)('writeMp4s (skipped without ffmpeg)', () => {
     expect(frames.map(({ data }) => Math.round(data[100] / 10))).toEqual([4, 12, 20, 9]);
   });
 
-  it('says what ffmpeg refuses', async () => {
+  it('reports what ffmpeg refuses', async () => {
     const frame = { width: 31, height: 16, data: new Uint8Array(31 * 16 * 3) };
     await expect(writeMp4s(folder, [[frame]], 4)).rejects.toThrow(/cannot write the videos/);
   });

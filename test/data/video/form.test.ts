@@ -20,7 +20,7 @@ const formOf = (...boxes: readonly Buffer[]): string | null => {
   return brokenForm(path);
 };
 
-it('says how much of the last box is missing', () => {
+it('explains how much of the last box is missing', () => {
   const start = box(16, 'ftyp', 'isomxxxx');
   expect(formOf(start, box(12, 'mdat', 'abcd'))).toBeNull();
   expect(formOf(start, box(12, 'mdat', 'abc'))).toBe('it ends early: at least 1 byte is missing');

@@ -56,7 +56,7 @@ describe('sampledFrames', () => {
     }
   });
 
-  it('takes the first frame where one is asked for, and all where there are no more', () => {
+  it('takes the first frame where one is asked for, and all if there are no more', () => {
     expect(sampledFrames(steady(30, 10), { ...usual, minFrames: 1, maxFrames: 1 })).toEqual([0]);
     expect(sampledFrames(steady(5, 1), { ...usual, minFrames: 5, maxFrames: 9 })).toEqual([0, 1, 2, 3, 4]);
   });
@@ -88,7 +88,7 @@ describe('sampledFrames', () => {
     ]);
   });
 
-  it('says what a video lacks', () => {
+  it('reports what a video lacks', () => {
     expect(sampledFrames(steady(3, 10), usual)).toEqual({
       misfit: 'it has 3 frames, but at least 4 are needed',
     });

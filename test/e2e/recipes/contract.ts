@@ -133,7 +133,7 @@ export function recipeContract(name: string, given: Given, depth: Depth = 'run')
       expect(report.answers.length > 0).toBe(given.answersInWords);
     });
 
-    it.runIf(isWhole)('goes on after SIGKILL to the files of a run that nobody killed', async () => {
+    it.runIf(isWhole)('continues after SIGKILL to the files of a run that no one killed', async () => {
       judge.manner = () => ((place.state('killed')?.iteration ?? 0) < FAILS_AFTER ? 'scores' : 'silent');
       const live = train('killed');
       await until('it waits for the judge', () => !live.isAlive() || place.state('killed')?.iteration === FAILS_AFTER);

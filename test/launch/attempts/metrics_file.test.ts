@@ -104,7 +104,7 @@ describe('following', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('says what it does not understand, with the line, once', async () => {
+  it('reports what it does not understand, with the line, once', async () => {
     metrics.begin(file(1));
     appendFileSync(file(1), '{"iteration": 1, "note": "a"}\nhello\n{"iteration": 2, "note": "b"}\n');
     await metrics.read(false);

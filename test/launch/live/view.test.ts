@@ -232,7 +232,7 @@ describe('a sweep', () => {
 });
 
 describe('the time left', () => {
-  it('counts only the iterations of this attempt where no times are recorded', () => {
+  it('counts only the iterations of this attempt if no times are recorded', () => {
     const one = new WatchedRun('mine');
     one.state('running', 40);
     expect(one.run.now().leftS).toBeNull();

@@ -41,7 +41,7 @@ describe('a run', () => {
     expect(deviceKind(tokenizer, { gpus }, () => auto)).toBe(alone === 'cpu' ? 'cpu' : 'gpu');
   });
 
-  it('takes the CPU where there is no GPU, or where it may have none', () => {
+  it('takes the CPU if there is no GPU, or if it may have none', () => {
     expect(deviceKind(run('cuda', 'cuda'), { gpus: [] })).toBe('cpu');
     expect(deviceKind(run('cuda', 'cuda', []), { gpus })).toBe('cpu');
   });
@@ -72,7 +72,7 @@ describe('the processes of a run', () => {
     expect([asked(2, 64), asked(4, 64), asked(8, 64), asked(8, 16)]).toEqual([2, 4, 4, 1]);
   });
 
-  it('say why they are fewer than asked for', () => {
+  it('explain why they are fewer than asked for', () => {
     const settings = (processes: number): RunSettings =>
       ({
         task: 'image_edit_tokens',

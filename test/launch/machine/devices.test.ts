@@ -56,7 +56,7 @@ describe('what nvidia-smi says', () => {
     ]);
   });
 
-  it('is refused with the line when it is something else', () => {
+  it('is rejected with the line when it is something else', () => {
     expect(textOf(() => parseGpus('0, GPU-aa, NVIDIA H200, much, 0'))).toContain('much');
     expect(() => parseGpus('ERR!')).toThrow(RunError);
   });
@@ -81,7 +81,7 @@ describe('CUDA_VISIBLE_DEVICES', () => {
 });
 
 describe('a taken GPU', () => {
-  it('is said with the process that has it, or with the memory of one that is hidden', () => {
+  it('is reported with the process that has it, or with the memory of one that is hidden', () => {
     const processes = [{ gpuUuid: U0, pid: 4711, name: 'python3' }];
     expect(describeTakenGpus(four.gpus, processes)).toEqual([
       'GPU 0 (NVIDIA H200) is used by process 4711 (python3)',
@@ -108,7 +108,7 @@ describe('slots on GPUs', () => {
     expect(slots.tryAcquire(3, 'gpu')?.devices).toEqual([0, 1, 3]);
   });
 
-  it('refuse GPUs that do not exist, and more processes than GPUs', () => {
+  it('reject GPUs that do not exist, and more processes than GPUs', () => {
     expect(textOf(() => new DeviceSlots(four, [1, 4, 7]))).toBe(
       'launch.devices: there is no GPU 4, 7; usable here: 0 (NVIDIA H200), 1 (NVIDIA H200), 2 (NVIDIA H200), 3 (NVIDIA H200)\n  Name GPUs that exist, or null for all of them.',
     );
@@ -282,7 +282,7 @@ ${FOUR}END
     }
   });
 
-  it('asks no one where there is no device file', () => {
+  it('asks no one if there is no device file', () => {
     nvidiaSmi(`touch ${dir}/asked; echo "0, GPU-a, NVIDIA H200, 143771, 0"`);
     expect(detectDevices({}, withoutGpu).gpus).toEqual([]);
     expect(existsSync(join(dir, 'asked'))).toBe(false);

@@ -69,7 +69,7 @@ describe('the space that checkpoints will take', () => {
     expect(spaceOf([run, other, elsewhere])).toEqual([(one * 5) / 3, one]);
   });
 
-  it('is known of a policy that a run of the chain makes, and is nothing where it is not known', async () => {
+  it('is known of a policy that a run of the chain makes, and is nothing if it is not known', async () => {
     const runs = await chain(newFolder());
     const [all] = spaceOf(runs);
     expect(all).toBeGreaterThan(spaceOf(runs.slice(0, 2))[0]);
@@ -78,7 +78,7 @@ describe('the space that checkpoints will take', () => {
 });
 
 describe('a folder for runs', () => {
-  it('is refused on a disk that is full, or has no room for their checkpoints', () => {
+  it('is rejected on a disk that is full, or has no room for their checkpoints', () => {
     const folder = newFolder();
     expect(() => checkFolder(folder, 20 * MIB, () => 20 * MIB)).not.toThrow();
     expect(() => checkFolder(folder, 20 * MIB, () => 20 * MIB - 1)).toThrow(

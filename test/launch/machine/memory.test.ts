@@ -68,7 +68,7 @@ describe('whether the memory of a run fits', () => {
     expect(verdict.advice).toContain('per_device_batch_size');
   });
 
-  it('is asked of the whole machine where there are none', () => {
+  it('is asked of the whole machine if there are none', () => {
     const { freeBytes } = memoryVerdict(1, 1, []);
     expect(memoryVerdict(freeBytes / 4, 1, []).fits).toBe(true);
     expect(memoryVerdict(freeBytes, 8, []).fits).toBe(false);
@@ -128,7 +128,7 @@ describe('a run that does not fit', () => {
 });
 
 describe('the shape of a model', () => {
-  it('is what the config.json of its folder says, and is not known where there is none', () => {
+  it('is what the config.json of its folder says, and is not known if there is none', () => {
     const folder = newFolder();
     const config = {
       model_type: 'llama',

@@ -37,7 +37,7 @@ describe('the parts of a run', () => {
     expect(describeParts(none.devices)).toBe('policy on the CPU, image on the CPU, reward on the CPU');
   });
 
-  it('are refused on a GPU that does not exist beside enough others', () => {
+  it('are rejected on a GPU that does not exist beside enough others', () => {
     expect(() => placeParts(wanted({ policy: 0, image: 7 }), gpus(0, 1))).toThrow(
       'image is placed on GPU 7, which does not exist or is not allowed; usable: 0 (card 0), 1 (card 1)',
     );
@@ -67,7 +67,7 @@ describe('whether placed parts fit', () => {
     expect(verdictOn({ policy: 0, image: 1 }, 0.5)).toMatchObject({ fits: false, freeBytes: 50 });
   });
 
-  it('is asked of the machine where there is no GPU', () => {
+  it('is asked of the machine if there is no GPU', () => {
     expect(placedVerdict(bytes, placeParts(apart, []), 0.85, [], { free: 100, total: 200 })).toMatchObject({
       fits: false,
       neededBytes: 110,

@@ -12,7 +12,7 @@ const messages = ({ obstacles }: { readonly obstacles: readonly { readonly error
   obstacles.map(({ error }) => error.message);
 
 describe('the room that prompts leave', () => {
-  it('is refused where no row has enough for max_response_tokens', async () => {
+  it('is rejected if no row has enough for max_response_tokens', async () => {
     const run = await runOf({ context: 16, answer: 12 }, [12, 13, 15]);
     const found = await new AnswerRoomChecks().of([run]);
     expect(messages(found)).toEqual([
@@ -46,7 +46,7 @@ describe('the room that prompts leave', () => {
     expect(found).toEqual({ obstacles: [], warnings: [] });
   });
 
-  it('is enough where nothing is cut', async () => {
+  it('is enough if nothing is cut', async () => {
     expect(await new AnswerRoomChecks().of([await runOf({ context: 16, answer: 12 }, [1, 4], [4])])).toEqual({
       obstacles: [],
       warnings: [],

@@ -75,7 +75,7 @@ function texts(found: readonly Obstacle[]): string[] {
 }
 
 describe('what is in the way of runs', () => {
-  it('is a device that is not there, as a run finds it', async () => {
+  it('is a device that is missing, as a run finds it', async () => {
     const gpu = { index: 0, uuid: 'GPU-a', name: 'NVIDIA H200', memoryBytes: 2 ** 37, usedBytes: 0 };
     const found = async (sets: readonly string[], devices: Partial<Devices> = {}): Promise<string> => {
       const runs = await chain(newFolder(), ...sets);
@@ -100,7 +100,7 @@ describe('what is in the way of runs', () => {
     ).toEqual([expect.stringContaining('but it is broken')]);
   });
 
-  it('is nothing where all that they start from will be made', async () => {
+  it('is nothing if all that they start from will be made', async () => {
     const folder = newFolder();
     const runs = await foundChain(folder);
     expect(runs.map(({ settings }) => settings.run_name)).toEqual(names);
@@ -109,7 +109,7 @@ describe('what is in the way of runs', () => {
     expect(readdirSync(folder)).toEqual([]);
   });
 
-  it('is data that is not there, each list once, and samples that it lists', async () => {
+  it('is data that is missing, each list once, and samples that it lists', async () => {
     const folder = newFolder();
     const list = join(folder, 'list.json');
     writeFileSync(list, JSON.stringify({ path_list: ['gone.npz'] }));
@@ -150,7 +150,7 @@ describe('what is in the way of runs', () => {
     expect(found).toEqual([expect.stringContaining(`${folder}: there is no config.json`)]);
   });
 
-  it('is a program that is not there, or is none', async () => {
+  it('is a program that is missing, or is none', async () => {
     const folder = newFolder();
     expect(texts(await obstaclesOf([await foreign(folder, 'no-such-trainer')]))[0]).toMatch(
       "other: launch.command: no program 'no-such-trainer' on PATH",
@@ -163,7 +163,7 @@ describe('what is in the way of runs', () => {
     expect(await obstaclesOf([await foreign(folder, 'train.sh', `env: { PATH: '${folder}' }`)])).toEqual([]);
   });
 
-  it('is a training server to be started whose program is not there', async () => {
+  it('is a training server to be started whose program is missing', async () => {
     const folder = newFolder();
     const found = async (serve: object): Promise<string[]> => {
       const trainer = JSON.stringify({ type: 'tinker', base_model: 'base', serve });
@@ -195,7 +195,7 @@ describe('what is in the way of runs', () => {
     ]);
   });
 
-  it('is a run that would be looked for where it is not made', async () => {
+  it('is a run that would be looked for if it is not made', async () => {
     const folder = newFolder();
     const runs = await foundChain(folder, `base_exp_dir=${join(folder, 'elsewhere')}`);
     // --set base_exp_dir reaches them all.

@@ -105,7 +105,7 @@ describe('what of the servers of runs is in the way', () => {
     expect(texts(await new ServerChecks().of([run]))[0]).toContain('the judge is not ready');
   });
 
-  it('is a reward server that is away, without waiting for it, or a term that cannot be made here', async () => {
+  it('is a reward server that is unreachable, without waiting for it, or a term that cannot be made here', async () => {
     const remote = (endpoint: string): string[] => [
       'reward.mode=null',
       `reward.terms=[{"name":"remote","weight":1,"endpoint":"${endpoint}"}]`,

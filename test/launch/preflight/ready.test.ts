@@ -60,7 +60,7 @@ describe('runs that are to start', () => {
     );
   });
 
-  it('are refused by the room of their prompts, one run, a sweep, or a sweep that Slurm places', async () => {
+  it('are rejected by the room of their prompts, one run, a sweep, or a sweep that Slurm places', async () => {
     const file = fileOf(newFolder(), ...NO_ROOM);
     const base = JSON.stringify({ launch: { backend: 'slurm' } });
     const path = join(dirname(file), 'trial.jsonnet');

@@ -80,7 +80,7 @@ describe('kills', () => {
     expect(watched.recent()).toBeNull();
   });
 
-  it('are none where nothing can be read', () => {
+  it('are none if nothing can be read', () => {
     const watched = kills();
     watched.sample([1], 0);
     expect(watched.recent()).toBeNull();

@@ -35,7 +35,7 @@ describe('a line', () => {
     'CUDA error: an illegal memory access was encountered',
     'ValueError: made to crash',
     'InMemoryErrorLog opened',
-  ])('says nothing of it: %s', (line) => {
+  ])('reports nothing of it: %s', (line) => {
     expect(outOfMemoryIn(line)).toBeNull();
     expect(memoryAdvice(line)).toBeNull();
   });

@@ -31,7 +31,7 @@ describe('the environment of a rank', () => {
     });
   });
 
-  it('has no GPU where there is none', () => {
+  it('has no GPU if there is none', () => {
     const cpu = { processes: 2, placement: { devices: [], threads: 0 }, port: 1 };
     expect(rankEnvironment(1, cpu, {})).toMatchObject({ CUDA_VISIBLE_DEVICES: '' });
   });

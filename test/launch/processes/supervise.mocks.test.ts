@@ -232,7 +232,7 @@ describe('a stop', () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  it('asks in its own way where there is one, and may have a limit', async () => {
+  it('asks in its own way if there is one, and may have a limit', async () => {
     const stop = new AbortController();
     const watched = await start(1, {
       stop: stop.signal,

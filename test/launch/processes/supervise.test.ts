@@ -127,7 +127,7 @@ describe('a rank that ends badly', () => {
     expect(left()).toEqual([]);
   });
 
-  it('is said to have had no memory when it says so, with what to do', async () => {
+  it('is reported to have had no memory when it says so, with what to do', async () => {
     const said = await failure(start(['echo torch.OutOfMemoryError: CUDA out of memory.; exit 1']));
     expect(said.reason).toBe(
       "rank 0 ended with exit code 1: the GPU's memory was full (torch.OutOfMemoryError: CUDA out of memory.)",
@@ -166,7 +166,7 @@ describe('a rank that runs out of memory', () => {
     expect(left()).toEqual([]);
   });
 
-  it('is refused an allocation', async () => {
+  it('is rejected an allocation', async () => {
     const error = await failure(start(['ulimit -v 100000; exec tail /dev/zero']));
     expect(error.reason).toBe('rank 0 ended with exit code 1: it ran out of memory (tail: memory exhausted)');
     expect(error.advice).toContain('launch.processes');

@@ -141,7 +141,7 @@ describe('a reward that is tried before a run', () => {
     expect(await found([await runOf([fine])])).toEqual([]);
   });
 
-  it('is refused for what it returns: one message a term with term, row, what came back and what is allowed', async () => {
+  it('is rejected for what it returns: one message a term with term, row, what came back and what is allowed', async () => {
     const given = ['6', 'NaN', 'undefined', '{ kind: "best" }', '-0.1', 'Infinity', '() => 1'];
     const texts = [...given.map((value) => `export default () => (${value});`)];
     texts.push('export default () => { throw new TypeError("no such thing"); };');
@@ -194,7 +194,7 @@ describe('a reward that is tried before a run', () => {
     ]);
   });
 
-  it('is refused for a label that a term of this program needs', async () => {
+  it('is rejected for a label that a term of this program needs', async () => {
     const terms = 'reward.terms=[{"name":"word_overlap","weight":1}]';
     const rows = [...ROWS, { prompt: 'three', answer: null }];
     expect(await found([await runOf([], { rows, sets: [terms] })])).toEqual([

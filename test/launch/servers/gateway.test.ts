@@ -57,7 +57,7 @@ describe('the arguments of a gateway', () => {
 });
 
 describe('a gateway that talks to its end', () => {
-  it('has its last words in the log, and nothing is said of it', async () => {
+  it('has its last words in the log, and nothing is reported of it', async () => {
     // Stands for `editrl serve gateway`: one line with its address, and words that are still in its pipe when it has ended.
     const program = join(dir, 'gateway.mjs');
     writeFileSync(

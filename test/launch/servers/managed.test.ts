@@ -50,7 +50,7 @@ describe.each(['printed', 'probed'] as const)('a server whose address is %s', (k
     expect(program.pids).toHaveLength(2);
   });
 
-  it('is ended by force where it does not end when it is asked to', async () => {
+  it('is ended by force if it does not end when it is asked to', async () => {
     const { program, clock, start } = prepare(kind);
     program.spoil('deaf');
     const server = await start();
@@ -77,7 +77,7 @@ describe.each(['printed', 'probed'] as const)('a server whose address is %s', (k
     expect(process.env['EDITRL_SERVER_TOKEN']).toBeUndefined();
   });
 
-  it('that does not start says why, and its log has it', async () => {
+  it('that does not start explains why, and its log has it', async () => {
     const { program, clock, start } = prepare(kind);
     program.spoil('broken');
     const starting = start();
@@ -89,7 +89,7 @@ describe.each(['printed', 'probed'] as const)('a server whose address is %s', (k
     expect(program.logged).toBe('there is no memory\n');
   });
 
-  it('that never says that it is up is ended after half a minute', async () => {
+  it('that never reports that it is up is ended after half a minute', async () => {
     const { program, clock, start } = prepare(kind);
     program.spoil('mute');
     const starting = start().catch((error: Error) => error.message);
@@ -113,7 +113,7 @@ describe.each(['printed', 'probed'] as const)('a server whose address is %s', (k
     expect(said).toEqual([]);
   });
 
-  it('whose program is not there is named once, with what to do', async () => {
+  it('whose program is missing is named once, with what to do', async () => {
     const { start } = prepare(kind);
     const starting = start({ command: () => ['no-such-judge'], noProgram: { where: 'a.key', next: 'Install it.' } });
     const error: unknown = await starting.catch((found: unknown) => found);

@@ -139,7 +139,7 @@ describe('a training server of the run', () => {
     expect(isSleeping(stray)).toBe(false);
   });
 
-  it('that ends is not started again, and says how a run continues', async () => {
+  it('that ends is not started again, and explains how a run continues', async () => {
     const { lost, start } = prepare();
     const before = program.starts.length;
     await start();

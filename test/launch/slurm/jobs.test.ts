@@ -51,7 +51,7 @@ describe('arrays', () => {
     expect(planArrays(runs, nothing).map((plan) => plan.runs.length)).toEqual([1000, 1000, 1]);
   });
 
-  it('refuse a signal that would come before the job has begun', () => {
+  it('reject a signal that would come before the job has begun', () => {
     expect(() => planArrays([externalRun('a', { slurm: { time: '2', signal_before_s: 120 } })], nothing)).toThrow(
       "launch.slurm.signal_before_s: found 120; allowed: less than the time limit, 120 s (launch.slurm.time '2')",
     );

@@ -60,7 +60,7 @@ const state = (name: RunStateName, reason: string | null = null): RunState => ({
 });
 
 describe('what Slurm says about runs', () => {
-  it('is asked of no one where nothing was submitted', async () => {
+  it('is asked of no one if nothing was submitted', async () => {
     vi.stubEnv('PATH', '/nowhere');
     expect(await reconcile(base)).toEqual(new Map());
   });
@@ -93,7 +93,7 @@ describe('what Slurm says about runs', () => {
     expect((await reconcile(base)).get('a')).toMatchObject({ phase: 'gone', state: '' });
   });
 
-  it("is an error in Slurm's words where it does not answer", async () => {
+  it("is an error in Slurm's words if it does not answer", async () => {
     submitted('2026a', [{ job_id: '11', runs: ['a'] }]);
     fakeSlurm({ squeue: 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1' });
     await expect(reconcile(base)).rejects.toThrow(
@@ -140,7 +140,7 @@ describe('the state of a run with a job', () => {
     expect(reconcileState(said, job(change)).state).toBe(expected);
   });
 
-  it('says why, in words', () => {
+  it('explains why, in words', () => {
     expect(reconcileState(state('running'), job({ phase: 'ended', state: 'TIMEOUT' })).reason).toBe(
       'Slurm job 12_0: its time limit came before it had stopped (launch.slurm.signal_before_s)',
     );

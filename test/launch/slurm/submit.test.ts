@@ -62,7 +62,7 @@ describe('a run that is finished', () => {
     expect(await submit([run('a')])).toMatchObject({ dir: null, finished: ['a'] });
   });
 
-  it('with other settings is refused with the difference, as a cell and as a parent, and nothing is submitted', async () => {
+  it('with other settings is rejected with the difference, as a cell and as a parent, and nothing is submitted', async () => {
     finish(run('start'));
     finish(run('a'));
     const changed = (name: string, asked: Requested = {}): SlurmRun => {
@@ -84,7 +84,7 @@ describe('a run that is finished', () => {
   });
 });
 
-it('refuses a job of another cluster, about which no one would ask', async () => {
+it('rejects a job of another cluster, about which no one would ask', async () => {
   for (const flag of ['--clusters=alpha', '-M beta']) {
     const refused = submit([run('a', { slurm: { extra: [flag] } })]);
     await expect(refused).rejects.toThrow(ConfigError);

@@ -13,7 +13,7 @@ function matrix(launch: object, provider = 'cuda'): SweepMatrix {
 }
 
 describe('the jobs of a sweep', () => {
-  it('are refused where a run places its parts on GPUs itself', () => {
+  it('are rejected where a run places its parts on GPUs itself', () => {
     const placement = { policy: 0, image: 1 };
     expect(() => planJobs(matrix({ placement }), machine)).toThrow(
       'one has a placement, but a sweep assigns GPUs to its runs itself',

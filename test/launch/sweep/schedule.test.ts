@@ -86,7 +86,7 @@ describe('failures', () => {
     expect(startable(schedule)).toEqual(['c']);
   });
 
-  it('keeps a finished child of a run that is refused', () => {
+  it('keeps a finished child of a run that is rejected', () => {
     const schedule = scheduleOf([job('p'), job('a', ['p']), job('b', ['p'])]);
     const states: [string, RunFolderState][] = [
       ['p', { kind: 'refused', reason: 'other settings' }],

@@ -50,7 +50,7 @@ const differing: Readonly<Record<string, string>> = {
   '{{ cycler is defined }}': 'False',
 };
 
-test('small templates give the text that jinja2 gives, or are refused', async () => {
+test('small templates give the text that jinja2 gives, or are rejected', async () => {
   const outcome = async (source: string): Promise<string | null> => {
     try {
       return await new ChatTemplate(source, 'x', {}).render([user], { addGenerationPrompt: false, variables });
@@ -139,7 +139,7 @@ describe('a template that would not end', () => {
       /more than 256 MB/,
     ],
     ['{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}', /not a function|stack/],
-  ])('%s is refused', async (source, message) => {
+  ])('%s is rejected', async (source, message) => {
     expect((await fails(source)).message).toMatch(message);
     expect(
       await new ChatTemplate('{{ messages[0].content }}', 'x', {}).render([user], { addGenerationPrompt: true }),

@@ -155,7 +155,7 @@ describe('a model of the Hub', () => {
     expect((await get({ revision: 'refs/pr/1' })).commit).toBe(LATER);
   });
 
-  it('that was downloaded is used where the Hub is away, and that is reported', async () => {
+  it('that was downloaded is used where the Hub is unreachable, and that is reported', async () => {
     const { get, stub, want } = await hub();
     await get();
     await stub.close();
@@ -279,7 +279,7 @@ describe('a model that cannot be had', () => {
     expect(error?.next).toMatch(next);
   });
 
-  it('because the Hub is away says where it was looked for', async () => {
+  it('because the Hub is unreachable says where it was looked for', async () => {
     const { get, stub } = await hub();
     await stub.close();
     await expect(get()).rejects.toThrow('the Hub cannot be queried for some/model: ECONNREFUSED');

@@ -75,11 +75,11 @@ describe('HubWriter', () => {
     expect([...files.keys()].sort()).toEqual(['.gitattributes', 'LICENSE', 'README.md', 'model.safetensors']);
   });
 
-  it("takes the token's account where no owner is named", async () => {
+  it("takes the token's account if no owner is named", async () => {
     expect(await publish({ repository: 'edits' })).toMatchObject({ repository: 'me/edits' });
   });
 
-  it('continues where it may not make a repository that is there', async () => {
+  it('continues if it may not make a repository that is there', async () => {
     await publish();
     stub.mayCreate = false;
     stub.repositories.set('team/edits', {
@@ -109,7 +109,7 @@ describe('HubWriter', () => {
     ['a wrong token', {}, { token: 'hf_other' }, 'rejected the token'],
     ['a wrong name', { repository: 'a/b/c' }, {}, "'a/b/c' cannot name a repository"],
     ['nobody there', {}, { endpoint: 'http://127.0.0.1:9' }, 'http://127.0.0.1:9: the Hub cannot be reached'],
-  ])('says what is wrong: %s', async (_what, given, environment, message) => {
+  ])('reports what is wrong: %s', async (_what, given, environment, message) => {
     const error = await publish(given, environment).catch((cause: unknown) => cause as { toText(): string });
     expect((error as { toText(): string }).toText()).toContain(message);
     expect((error as { toText(): string }).toText()).not.toContain('hf_');
@@ -120,7 +120,7 @@ describe('HubWriter', () => {
     await expect(publish()).rejects.toMatchObject({ message: 'the token has no write access', exitCode: 3 });
   });
 
-  it('says what the Hub says', async () => {
+  it('reports what the Hub says', async () => {
     stub.fault = (what) => (what.includes('/commit/') ? { status: 422 } : null);
     await expect(publish()).rejects.toMatchObject({
       message: expect.stringContaining('422: too much to do') as string,

@@ -43,7 +43,7 @@ describe.each(['published', 'transformers'])('the processor in the folder of %s 
   const processor = readEmu3Processor(folder, 2);
   const all = JSON.parse(readFileSync(join(folder, 'processed.json'), 'utf8')) as readonly Processed[];
 
-  it.each(all)("makes of $width x $height pixels the numbers of transformers', and pictures of them", (wanted) => {
+  it.each(all)("makes of $width x $height pixels the numbers of transformers', and images of them", (wanted) => {
     const fitted = fitImage(processor, picture(wanted.width, wanted.height), 'here');
     expect({ width: fitted.width, height: fitted.height }).toEqual(wanted.fitted);
     const values = toNetwork(processor.levels, fitted);
@@ -52,7 +52,7 @@ describe.each(['published', 'transformers'])('the processor in the folder of %s 
     expect(digest(fromNetwork(processor.levels, moved, fitted).data)).toBe(wanted.returned);
   });
 
-  it('stands in the file of a whole processor, too', () => {
+  it('is in the file of a whole processor, too', () => {
     const nested = newFolder();
     const json = JSON.parse(readFileSync(join(folder, FILE), 'utf8')) as object;
     writeFileSync(join(nested, 'processor_config.json'), JSON.stringify({ image_processor: json, ratio: '1:1' }));
@@ -92,7 +92,7 @@ describe('what a file leaves out', () => {
 });
 
 describe('an image', () => {
-  it('is refused where it is too long or too small for those who made the processor', () => {
+  it('is rejected where it is too long or too small for those who made the processor', () => {
     const own = read(byBaai);
     expect(() => fitImage(own, picture(48, 8), 'line 3')).toThrow(DataError);
     expect(() => fitImage(own, picture(48, 8), 'line 3')).toThrow(
@@ -119,7 +119,7 @@ describe('a file', () => {
     [{ size: { height: 512, width: 512 } }, 'size: only {min_pixels, max_pixels} and'],
     [{ do_center_crop: true }, 'do_center_crop: true: the key is unknown, so its effect on images is not supported'],
     [{ spatial_factor: 12 }, 'spatial_factor is 12, but a code covers squares of 8 pixels'],
-  ])('is refused with %j', (json, message) => {
+  ])('is rejected with %j', (json, message) => {
     expect(() => read(json)).toThrow(CheckpointError);
     expect(() => read(json)).toThrow(message);
   });

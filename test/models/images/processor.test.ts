@@ -123,7 +123,7 @@ describe('a processor', () => {
       '8x8 and of 8x16',
     ],
     ['that is a thread', async () => processor.image(grey(201, 1), 'clip.mp4'), 'ratio of at most 200'],
-  ])('refuses a picture %s', async (_, make, message) => {
+  ])('rejects a image %s', async (_, make, message) => {
     await expect(make()).rejects.toThrow(
       expect.objectContaining({
         code: 'data',
@@ -183,7 +183,7 @@ describe('the files of a processor', () => {
     ['are of another processor', { image_processor_type: 'CLIPImageProcessor' }, /image_processor_type: only/],
     ['cut out the centre', { do_center_crop: true, crop_size: 3 }, /do_center_crop: true/],
     ['ask for an unknown step', { sharpen: 0.5 }, /sharpen: 0\.5: the key is unknown/],
-  ])('are refused where they %s', (_, json, message) => {
+  ])('are rejected where they %s', (_, json, message) => {
     const path = folder();
     if (json !== null) writeFileSync(join(path, PROCESSOR_FILE), JSON.stringify(json));
     expect(() => openImageProcessor(path)).toThrow(message);
@@ -262,7 +262,7 @@ describe('placeholders', async () => {
     [[1, 7, 7], [image], 'the prompt has placeholders for image, image, but image are given'],
     [[1, 8], [image], 'the prompt has placeholders for video, but image are given'],
     [[1], [clip], 'the prompt has placeholders for no images, but video are given'],
-  ])('that do not go with the pictures are refused: %j', (ids, pictures, message) => {
+  ])('that do not go with the images are rejected: %j', (ids, pictures, message) => {
     expect(() => withImages(ids, pictures, tokens, sizes, 'row 3')).toThrow(message);
   });
 });

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { parseAddedTokens } from '../../../src/models/tokenizer/texts.js';
 
-it('takes an added token for normalized where it does not say so, unless it is special: as tokenizers does', () => {
+it('takes an added token for normalized if it does not say so, unless it is special: as tokenizers does', () => {
   const added_tokens = [
     { content: 'word' },
     { content: '<s>', special: true },

@@ -44,7 +44,7 @@ it('does not read these files so where another class does', () => {
   expect(() => openTokenizer(folder)).toThrow('vocab.json with merges.txt of a CLIPTokenizer; found: vocab.json');
 });
 
-it('refuses a vocabulary without the tokens around a text, and one of another form', () => {
+it('rejects a vocabulary without the tokens around a text, and one of another form', () => {
   const folder = emptyFolder();
   cpSync(files, folder, { recursive: true });
   writeFileSync(join(folder, 'vocab.json'), JSON.stringify({ a: 0 }));

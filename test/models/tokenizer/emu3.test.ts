@@ -37,7 +37,7 @@ describe("Emu3's tokenizer", () => {
     const folder = mkdtempSync(join(tmpdir(), 'editrl-emu3-'));
     afterAll(() => rmSync(folder, { recursive: true }));
 
-    it('says which', () => {
+    it('reports which', () => {
       expect(() => openTokenizer(folder)).toThrow('there is no tokenizer; allowed: tokenizer.json');
       cpSync(emu3Folder('tiktoken'), folder, { recursive: true });
       const ranks = readFileSync(join(folder, 'emu3.tiktoken'), 'utf8').split('\n');

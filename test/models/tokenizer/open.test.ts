@@ -126,7 +126,7 @@ describe('where an answer ends', () => {
     expect(ends('llama2', { 'generation_config.json': { temperature: 0.6 } })).toEqual([2]);
   });
 
-  test('where nothing says so, or wrongly', () => {
+  test('if nothing says so, or wrongly', () => {
     const nothing = { 'special_tokens_map.json': null };
     expect(() => ends('llama2', nothing)).toThrow(/no file names the token that ends an answer/);
     expect(ends('llama2', { ...nothing, 'generation_config.json': { eos_token_id: 5 } })).toEqual([5]);

@@ -50,7 +50,7 @@ describe('word tokenizer', () => {
     expect(again.size).toBe(tokenizer.size);
   });
 
-  it('refuses what it cannot read, and says what it is', () => {
+  it('rejects what it cannot read, and says what it is', () => {
     const bpe = JSON.stringify({ model: { type: 'BPE', vocab: {} } });
     expect(() => new WordTokenizer(bpe, 'file')).toThrow(/a BPE tokenizer is not supported/);
     const noUnknown = JSON.stringify({ model: { type: 'WordLevel', vocab: { a: 0 } } });

@@ -12,7 +12,7 @@ import { testFolders } from '../../support/folder.js';
 
 const newFolder = testFolders('own-drawing');
 
-it('holds its matrices as environment.engine.dtype says, and refuses by name what float16 does not hold', async () => {
+it('holds its matrices as environment.engine.dtype says, and rejects by name what float16 does not hold', async () => {
   const of: FluxConfig = { ...config, in_channels: 24, out_channels: 12, ip_adapter: null };
   const { weights } = smallFlow('all', 1, of);
   const name = 'transformer_blocks.0.attn.to_k.weight';

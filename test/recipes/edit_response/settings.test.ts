@@ -36,7 +36,7 @@ describe('settings of edit_response', () => {
     [{ environment: { model_type: 'other' } }, /^environment\.model_type: found "other"; allowed: tiny, flux or qwen/],
     [{ prompt: { chat: false, system: 'Be brief.' } }, /^prompt\.system: found with prompt\.chat false/],
     [{ data: { tiny: null } }, /^policy\.tokenizer: found null with policy\.init/],
-  ])('%j is refused', (changes, message) => {
+  ])('%j is rejected', (changes, message) => {
     const problems = problemsOf(changes);
     expect(problems).toHaveLength(1);
     expect(problems[0]).toMatch(message);

@@ -229,7 +229,7 @@ describe('the task of edit_response', () => {
     expect(() => task.reread({ ...record, latents: undefined } as never)).toThrow(/has no latents/);
   });
 
-  it('refuses an image of odd sides, or fits it where it may', async () => {
+  it('rejects an image of odd sides, or fits it if it may', async () => {
     const rows = join(dir, 'odd.jsonl');
     writeFileSync(join(dir, 'odd.png'), plain(45, 30, [200, 10, 10]));
     writeFileSync(rows, JSON.stringify({ source: 'odd.png', instruction: 'remove it' }));
@@ -332,7 +332,7 @@ describe('the task of edit_response', () => {
       ],
       ['nothing takes one', { reward: named }, joining, null],
       ['nobody is asked', { reward: { terms: [{ name: 'jpeg_size', weight: 1 }] } }, joining, null],
-    ])('is refused by the first of them where %s', async (_, changes, draws, message) => {
+    ])('is rejected by the first of them where %s', async (_, changes, draws, message) => {
       list('one.png', ['one.png', 'wide.png', 'tall.png'], ['one.png', 'one.png']);
       const { pictured, settings, drawing } = await open({ ...several, ...changes }, null, draws);
       const check = () => checkSources(pictured, settings, drawing);

@@ -33,7 +33,7 @@ describe("a policy of Emu3's kind", () => {
     expect(editsCheck(at('data', 'train')).run).not.toThrow();
   });
 
-  it('is refused where words, model and images do not go together', () => {
+  it('is rejected where words, model and images do not go together', () => {
     edit('model/config.json', (json) => {
       (json['vocabulary_map'] as Record<string, number>)['<|extra_203|>'] = 7;
     });
@@ -47,7 +47,7 @@ describe("a policy of Emu3's kind", () => {
     expect(vocabulary('tiktoken')).toThrow('the vision tokens are not in order');
   });
 
-  it('is refused where a part is missing, or a sample wants to execute', () => {
+  it('is rejected where a part is missing, or a sample wants to execute', () => {
     rmSync(at('model', 'preprocessor_config.json'));
     expect(imageTokenizerCheck(at('model')).run).toThrow('preprocessor_config.json');
     const hostile = join(import.meta.dirname, '../../data/fixtures/torch/hostile/os_system.pth');

@@ -65,7 +65,7 @@ describe('the image edit task', () => {
     expect(() => task.reread(wordless as typeof line)).toThrow(/no tokens/);
   });
 
-  it('refuses prompts after which the context has no room for an image, and no others', async () => {
+  it('rejects prompts after which the context has no room for an image, and no others', async () => {
     const policy = world.config['policy'];
     const { length } = (await task.promptOf(task.trainingSample(0))).tokens.ids;
     const asked = async (room: number): Promise<number> => {
@@ -92,7 +92,7 @@ describe('the image edit task', () => {
     expect(await spelt({ chat_words: false })).toBe((await spelt({})).replace('USER: ', '').replace('ASSISTANT: ', ''));
   });
 
-  it("refuses a dataset in another image tokenizer's codes", () => {
+  it("rejects a dataset in another image tokenizer's codes", () => {
     const list = openDatalist(smallSettings(world, {}).data.train[0].path);
     const opened = (tokenizer: string): ImageEditTask => {
       const path = join(root, 'coded.json');
@@ -104,7 +104,7 @@ describe('the image edit task', () => {
     expect(() => opened('0'.repeat(64))).toThrow('the samples are written in the codes of another image tokenizer');
   });
 
-  it('refuses an image tokenizer with other codes than the vocabulary', () => {
+  it('rejects an image tokenizer with other codes than the vocabulary', () => {
     const other = join(root, 'other');
     mkdirSync(other, { recursive: true });
     writeFileSync(join(other, 'tokenizer.json'), jointVocabularyJson([], 7));

@@ -158,7 +158,7 @@ describe('FLUX.1-Kontext as the policy of image_editor', () => {
       { ...kontextRow, source: ['a.png', 'a.png'] },
       / rows have several source images \(this one has 2\); the model of policy\.model reads one/,
     ],
-  ])('refuses %s before anything trains', async (_, change, row, message, [width, height] = [12, 16]) => {
+  ])('rejects %s before anything trains', async (_, change, row, message, [width, height] = [12, 16]) => {
     const dir = dataWith('kontext', [row]);
     writeFileSync(join(dir, 'edits', 'a.png'), plain(width, height, [9, 9, 9]));
     const settings = await settingsOf('kontext', dir, change);
@@ -166,7 +166,7 @@ describe('FLUX.1-Kontext as the policy of image_editor', () => {
     expectManyFound(settings, message);
   });
 
-  it('refuses missing parts before anything trains', async () => {
+  it('rejects missing parts before anything trains', async () => {
     const dir = dataWith('kontext', [kontextRow]);
     writeFileSync(join(dir, 'edits', 'a.png'), plain(12, 16, [9, 9, 9]));
     rmSync(tokenizer(dir), { recursive: true });
@@ -236,7 +236,7 @@ describe('FLUX.2-klein as the policy of image_editor', () => {
       "{ data+: { columns+: { instruction: 'long' } } }",
       /the text encoder \(policy\.parts\.text_encoder\) cuts the last \d+ tokens of the instruction/,
     ],
-  ])('refuses %s', async (_, images, change, message) => {
+  ])('rejects %s', async (_, images, change, message) => {
     const dir = dataWith('klein', [{ ...row(images), long: 'x'.repeat(600) }]);
     for (const name of ['a', 'b']) writeFileSync(join(dir, 'edits', `${name}.png`), plain(12, 16, [9, 9, 9]));
     const settings = await settingsOf('klein', dir, change);
@@ -298,7 +298,7 @@ describe('Qwen-Image-Edit-2511 as the policy of image_editor', () => {
       2,
       /reward 'viescore' shows the judge only one/,
     ],
-  ])('refuses %s before anything trains', async (_, change, images, message) => {
+  ])('rejects %s before anything trains', async (_, change, images, message) => {
     const dir = dataWith('qwen_image_edit', [qwenRow(1), qwenRow(images)]);
     const settings = await settingsOf('qwen_image_edit', dir, change);
     await expect(taskOf(settings)).rejects.toThrow(message);

@@ -34,7 +34,7 @@ describe('the settings of image_editor', () => {
     [{ rollout: { guidance_scale: 3 } }, 'rollout.guidance_scale'],
     [{ algorithm: nft }, 'rollout.noise_level'],
     [{ algorithm: { type: 'sft', sft: { batch_size: 12 } } }, 'algorithm.sft.batch_size'],
-  ])('refuse %j at its key', (changes, key) => {
+  ])('reject %j at its key', (changes, key) => {
     expect(problemsOf(changes).map((problem) => problem.split(': ')[0])).toContain(key);
   });
 
@@ -99,7 +99,7 @@ describe('instructions of the tiny world', () => {
     expect(differing).toHaveLength(1);
   });
 
-  it('are refused if they are longer than what is read', async () => {
+  it('are rejected if they are longer than what is read', async () => {
     const instructions = await openInstructions(smallSettings(), noData, () => '');
     const long = 'add the red circle at b3 and the blue square at c4';
     await expect(instructions.read(source(long), 0, false)).rejects.toMatchObject({

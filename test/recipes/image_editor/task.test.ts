@@ -112,7 +112,7 @@ describe('the task of image_editor', () => {
     [{ source: 'a.png', instruction: 'x', response: 'y' }, /the row has no edited image to learn from/],
     [{ source: 'a.png', instruction: 'x', response: 'y', target: 'b.png' }, /8x8 pixels and the edited image 8x12/],
     [{ source: 'c.png', instruction: 'x', response: 'y', target: 'c.png' }, /c\.png: found 9x8 pixels; allowed: mult/],
-  ])('refuses by its row %j', async (row, message) => {
+  ])('rejects by its row %j', async (row, message) => {
     writeFileSync(join(dir, 'a.png'), plain(8, 8, [1, 2, 3]));
     writeFileSync(join(dir, 'b.png'), plain(8, 12, [1, 2, 3]));
     writeFileSync(join(dir, 'c.png'), plain(9, 8, [1, 2, 3]));

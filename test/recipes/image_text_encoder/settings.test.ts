@@ -18,7 +18,7 @@ describe('settings of image_text_encoder', () => {
     ],
     ['algorithm.sft.batch_size=100', 'algorithm.sft.batch_size: found 100; allowed: a multiple of'],
     ['algorithm.matched_cosine=1', 'algorithm.matched_cosine: found 1'],
-  ])('%s is refused', async (set, message) => {
+  ])('%s is rejected', async (set, message) => {
     await expect(load(set)).rejects.toThrow(message);
   });
 

@@ -4,7 +4,7 @@ import { encodeLetters, encodeStyle } from '../../../src/recipes/ip_adapter/cond
 import { letterWidth, styleWidth } from '../../../src/recipes/ip_adapter/settings.js';
 
 describe('encodeLetters', () => {
-  it('says which letter stands at which place, and where none does', () => {
+  it('reports which letter stands at which place, and if none does', () => {
     const found = encodeLetters('a sign that says "B7"', 3, 'here');
     const width = letterWidth(3);
     expect(found).toHaveLength(3 * width);
@@ -17,7 +17,7 @@ describe('encodeLetters', () => {
     ['a sign that says "ABCD"', "'ABCD' has 4 letters; the model reads 3"],
     ['a sign that says "A-B"', 'the prompt quotes "-"; allowed: letters and digits'],
     ['a sign', 'the prompt quotes no text'],
-  ])('refuses %s', (prompt, message) => {
+  ])('rejects %s', (prompt, message) => {
     expect(() => encodeLetters(prompt, 3, 'here')).toThrow(message);
   });
 });

@@ -143,7 +143,7 @@ describe('an image of 512 x 512 pixels', () => {
     expect(prompt.flow.kept!.painted).toEqual(pack(all, 2));
   });
 
-  it('is refused by models that take other numbers', () => {
+  it('is rejected by models that take other numbers', () => {
     const sd3 = readFlowConfig({ _class_name: 'SD3Transformer2DModel' }, '');
     expect(() => shownAs(sd3, new Means())).toThrow('the model has no positions for the kept image');
     expect(() => shownAs({ ...fill, in_channels: 128 }, new Means())).toThrow(
@@ -153,7 +153,7 @@ describe('an image of 512 x 512 pixels', () => {
 });
 
 describe('a mask of latents', () => {
-  it('is painted where any pixel is', () => {
+  it('is painted if any pixel is', () => {
     const places = { channels: 4, width: 2, height: 1, data: Float32Array.of(0, 0, 0, 1, 0, 0, 0, 0) };
     expect([...paintedLatents(places, 2)]).toEqual([0, 1, 0, 1]);
   });

@@ -136,7 +136,7 @@ describe('a row that shows more than words', () => {
     ['a video', { prompt: 'What is it?', videos: ['a.mp4'] }],
     ['a placeholder', { prompt: [turn('user', 'What is it?\n<image>')] }],
     ["a model's own placeholder", { prompt: 'See <|vision_start|><|image_pad|><|vision_end|> here' }],
-  ])('is refused in one short message: %s', (_, row) => {
+  ])('is rejected in one short message: %s', (_, row) => {
     expect(() => question(row)).toThrow(DataError);
     expect(() => question(row)).toThrow(/allowed: only words/);
     expect(() => question(row)).not.toThrow(/.{400}/s);

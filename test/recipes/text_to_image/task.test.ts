@@ -54,7 +54,7 @@ describe('captioned images', () => {
     [{ file_name: '0.png', text: ' ' }, /no image with a caption/],
     [{ text: 'a cat' }, /no image with a caption/],
     [{ file_name: 'gone.png', text: 'a cat' }, /cannot read .*gone\.png \(ENOENT\)/],
-  ])('that are not there are refused by their row: %j', async (row, message) => {
+  ])('that are missing are rejected by their row: %j', async (row, message) => {
     const task = await open([row]);
     const read = async (): Promise<unknown> => (await task.prompt(0)).wanted();
     await expect(read()).rejects.toThrow(DataError);

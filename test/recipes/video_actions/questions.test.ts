@@ -11,7 +11,7 @@ const question: VideoQuestion = {
 };
 
 describe('a question', () => {
-  it('is a conversation for a chat template, with a system message where it has none', () => {
+  it('is a conversation for a chat template, with a system message if it has none', () => {
     expect(questionOf(question, { chat: true, system: 'Be brief.' }, 'here')).toEqual({
       prompt: [
         { role: 'system', content: 'Be brief.' },

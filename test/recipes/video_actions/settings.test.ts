@@ -37,7 +37,7 @@ describe('settings of video_actions', () => {
     [{ prompt: { chat: false, variables: { a: 1 } } }, /^prompt\.variables: found with prompt\.chat false/],
     [{ data: { train: [], validation: [], tiny: null } }, /^policy\.tokenizer: found null with policy\.init/],
     [{ reward: { mode: 'ocr' } }, /^reward\.mode: 'ocr' reads an image, but the answers/],
-  ])('%j is refused', (changes, message) => {
+  ])('%j is rejected', (changes, message) => {
     const problems = problemsOf(changes);
     expect(problems).toHaveLength(1);
     expect(problems[0]).toMatch(message);

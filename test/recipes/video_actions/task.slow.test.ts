@@ -102,7 +102,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(await stills.sourcePng?.()).toEqual(await clip.sourcePng?.());
   });
 
-  it('shows Qwen3-VL the frames of a clip as images, and refuses clips for it', async () => {
+  it('shows Qwen3-VL the frames of a clip as images, and rejects clips for it', async () => {
     const model = writeSeeingBase(join(dir, 'newer'));
     const config = join(model, 'config.json');
     const { text_config, ...base } = JSON.parse(readFileSync(config, 'utf8')) as { readonly text_config: object };
@@ -164,7 +164,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(await task.promptOf(source, 60)).toMatchObject({ expected: expect.any(String) as string });
   });
 
-  it('refuses prompts that leave no room with their clips, before anything is trained', async () => {
+  it('rejects prompts that leave no room with their clips, before anything is trained', async () => {
     const { policy } = settings();
     const { task } = await open({ policy: { ...policy, model_context_size: 40 } });
     await expect(task.checkPrompts()).rejects.toThrow(/prompts are too long: .* model_context_size is 40/);

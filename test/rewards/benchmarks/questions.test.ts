@@ -231,7 +231,7 @@ describe('an edit', () => {
     expect(outcome).toMatchObject({ kind: 'unscored', reason: 'unparsable', parts: { 'rise/reasoning': 3 } });
   });
 
-  it('has the lowest scores if it is no image', () => {
+  it('has the lowest scores if it is not an image', () => {
     const questions = benchmarks.rise.questions(
       { key: 'a', task_type: 'causal_reasoning', source: 'a.png', instruction: 'b', reference: 'c' },
       {},

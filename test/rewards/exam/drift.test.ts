@@ -8,7 +8,7 @@ const edits = (before: readonly number[], repeats = 2): RepeatedAnswer[] =>
 describe('the answers of a judge to the edits of its exam', () => {
   const before = Array.from({ length: 20 }, (_, i) => i / 20);
 
-  it('are the same where nothing has changed', () => {
+  it('are the same if nothing has changed', () => {
     expect(examDrift(edits(before), before, 0)).toMatchObject({ scored: 20, moved: 0, explained: 0, drifted: false });
   });
 
@@ -27,7 +27,7 @@ describe('the answers of a judge to the edits of its exam', () => {
     ).toBe(false);
   });
 
-  it('are compared where there are enough of them', () => {
+  it('are compared if there are enough of them', () => {
     const some = before.map((one, i) => (i < 8 ? one : null));
     expect(examDrift(edits(before), some, 0)).toMatchObject({ scored: 8, drifted: false });
     expect(

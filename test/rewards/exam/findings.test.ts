@@ -164,7 +164,7 @@ describe('the marks of an exam', () => {
     expect(new Set(enough)).toEqual(new Set(['ok']));
   });
 
-  it('say that nothing was measured where no quality is known', () => {
+  it('say that nothing was measured if no quality is known', () => {
     const unknown = cases(20, sound).map((one) => ({
       ...one,
       answers: one.answers.map((answer) => ({ ...answer, truth: null })),
@@ -197,7 +197,7 @@ describe('the marks of an exam', () => {
 });
 
 describe('the verdict', () => {
-  it('says that repeats pay under noise, and that one score is enough without', () => {
+  it('reports that repeats pay under noise, and that one score is enough without', () => {
     const noisy: Score = (answer, trick, at, repeat) => SOUND[answer] + 0.4 * noise(answer, trick, at, repeat);
     expect(verdictOf(marksOf(cases(60, noisy))).sentences.join(' ')).toMatch(/The mean of \d scores would raise/);
     expect(verdictOf(marksOf(cases(24, sound))).sentences.join(' ')).toContain('One score for each answer is enough');

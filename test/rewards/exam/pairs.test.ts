@@ -101,7 +101,7 @@ describe('an exam on pairs', () => {
     await expect(openPairs(pairsFile())).rejects.toMatchObject({ code: 'data' });
   });
 
-  it('of words has a question, a better and a worse answer, and a reference where there is one', async () => {
+  it('of words has a question, a better and a worse answer, and a reference if there is one', async () => {
     const said = { question: 'What is 2 + 3?', better: 'five', worse: 'six' };
     const bare = await openPairs(pairsFile(said));
     expect(bare).toMatchObject({ reads: 'words', labelled: false, length: 1 });

@@ -52,7 +52,7 @@ it.each<[string, (socket: Socket) => void, number]>([
   expect(await ask(url, Buffer.alloc(bytes, 'x'))).toEqual({ error: 'bad_reply', meaning: 'doubtful' });
 });
 
-it('a server that is not there fails', async () => {
+it('a server that is missing fails', async () => {
   const { server, url } = await listen(() => undefined);
   await new Promise((resolve) => server.close(resolve));
   expect(await ask(url)).toEqual({ error: 'connection', meaning: 'failed' });

@@ -121,7 +121,7 @@ describe('a key that an upstream quotes', () => {
 });
 
 describe('what is done to a body', () => {
-  it('leaves every byte that is not of the key, and short keys that stand in any text', () => {
+  it('leaves every byte that is not of the key, and short keys that are in any text', () => {
     const around = Buffer.from([0xff, 0x00, 0xc3, 0x28]);
     const clean = redactBytes(Buffer.concat([around, Buffer.from(key), around]), redactor(key));
     expect(clean).toEqual(Buffer.concat([around, Buffer.from('[key]'), around]));

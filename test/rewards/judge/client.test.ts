@@ -197,7 +197,7 @@ describe('a judge that fails', () => {
     if (!isSlow(behaviour)) expect(stub.requests.filter(({ kind }) => kind === 'pq')).toHaveLength(1);
   });
 
-  it('a server that is not there', async () => {
+  it('a server that is missing', async () => {
     const stub = await startStubJudge(() => scoresText(7, 8));
     await stub.close();
     const outcome = await rewardOver(connect(stub).client).score(item(5));

@@ -72,7 +72,7 @@ describe('content', () => {
     expect(reading({ content }, 'stop')).toMatchObject({ kind: 'text', text: whole });
   });
 
-  it('in parts without a text is no answer', () => {
+  it('in parts without a text is not an answer', () => {
     const content = [{ type: 'thinking', thinking: [text(whole)] }];
     expect(reading({ content }, 'length')).toMatchObject({ problem: 'truncated', thought: true });
     expect(reading({ content }, 'stop')).toMatchObject({ problem: 'empty' });

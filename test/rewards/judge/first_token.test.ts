@@ -88,7 +88,7 @@ describe('the expected digit', () => {
         ['4', -9999],
       ],
     ],
-  ])('is not there where %s', (_name, alternatives) => {
+  ])('is missing where %s', (_name, alternatives) => {
     expect(scoresOf(...alternatives)).toMatchObject({ ok: false, problem: 'unparsable' });
   });
 

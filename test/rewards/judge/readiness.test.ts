@@ -51,7 +51,7 @@ describe('resolveEndpoints', () => {
     ]);
   });
 
-  it('says what is wrong with a node file', () => {
+  it('reports what is wrong with a node file', () => {
     expect(() => resolveEndpoints({ node_file: '/nowhere/node.txt', port: 1 })).toThrow(EndpointError);
     expect(() => resolveEndpoints({ node_file: temporaryFile('\n'), port: 1 })).toThrow(
       /first line of the node file should be a host name/,

@@ -104,7 +104,7 @@ export function serverContract(kind: ServerKind): void {
       expect(notes).toEqual([]);
     });
 
-    it.each([...leavableFields])('may refuse %s: that is named with the setting that leaves it out', async (field) => {
+    it.each([...leavableFields])('may reject %s: that is named with the setting that leaves it out', async (field) => {
       const { stub, ready, connect } = await serve(refusing(field));
       const setting = `reward.leave_out: ['${field}']`;
       await expect(ready()).rejects.toMatchObject({ next: expect.stringContaining(setting) as string });
@@ -197,7 +197,7 @@ export function serverContract(kind: ServerKind): void {
       await expect(ready({ model: 'a-typo', alias: true })).rejects.toThrow(/does not serve 'a-typo'.*, and HTTP 404/);
     });
 
-    it('answers by another name only where that is allowed, and says how', async () => {
+    it('answers by another name only where that is allowed, and explains how', async () => {
       const { ready, connect } = await serve(() => null, kind.alias);
       const looking = ready();
       await expect(looking).rejects.toThrow(`the model "${kind.alias}"`);

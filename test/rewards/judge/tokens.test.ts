@@ -47,7 +47,7 @@ describe('the tokens of a judgement', () => {
     expect(judgement).toMatchObject({ problem: null, attempts: 4, tokens: { prompt: 1110, completion: 6 } });
   });
 
-  it('are kept where the replies came to no score, and absent where nothing came', async () => {
+  it('are kept where the replies came to no score, and absent if nothing came', async () => {
     expect(await judged(() => said('bad', usage(100, 2)))).toMatchObject({
       problem: 'unparsable',
       tokens: { prompt: 300, completion: 6 },

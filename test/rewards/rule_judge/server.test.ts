@@ -136,7 +136,7 @@ describe('the judge over HTTP', () => {
     ['a part of another kind', ask([{ type: 'video_url', video_url: {} }]), 400, /content/],
     ['streaming', ask([source], { stream: true }), 400, /stream/],
   ];
-  it.each(refused)('refuses %s with an error body', async (_what, body, code, message) => {
+  it.each(refused)('rejects %s with an error body', async (_what, body, code, message) => {
     const { status, reply } = await post(body);
     expect(status).toBe(code);
     expect(reply.error).toMatchObject({ code, type: code === 404 ? 'NotFoundError' : 'BadRequestError' });

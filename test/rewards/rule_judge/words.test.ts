@@ -21,7 +21,7 @@ describe("the rule judge's grade of words", () => {
     expect(grade(answer)[0]).toBeCloseTo(score, 9);
   });
 
-  it('says what it grades where nothing is to be graded, and rejects what it cannot grade', () => {
+  it('reports what it grades if nothing is to be graded, and rejects what it cannot grade', () => {
     expect(gradeWords({ instruction: '', graded: null })).toMatchObject({ scores: [] });
     expect(() => grade('12', '')).toThrow('questions that end in a list, beside a reference');
     expect(() => gradeWords({ instruction: 'why?', graded: { answer: 'a', reference: 'b' } })).toThrow('end in a list');

@@ -53,7 +53,7 @@ describe('a reward of answers that are compared', () => {
     expect(outcomes[0]).toMatchObject({ value: expect.closeTo(0.75, 12) as number });
   });
 
-  it('says whether any of its terms compares', async () => {
+  it('reports whether any of its terms compares', async () => {
     expect((await made({ mode: 'jpeg_size' })).compares).toBe(false);
     expect((await made({ mode: 'pairwise' })).compares).toBe(true);
     const mixed = [
@@ -119,7 +119,7 @@ describe('terms', () => {
     expect(Math.min(...first.values())).toBe(3);
   });
 
-  it('that are zero by rule add nothing; where all are, so is the sum', async () => {
+  it('that are zero by rule add nothing; if all are, so is the sum', async () => {
     expect(await score(judgedAndCheap, { edited: null })).toMatchObject({ kind: 'zero_by_rule', asked: [] });
     const words = terms({ name: 'format_accuracy', weight: 0.5 }, { name: 'jpeg_size', weight: 0.5 });
     expect(await score(words, { edited: null })).toMatchObject({ kind: 'scored', value: 0.5 });
@@ -179,7 +179,7 @@ describe('what is only recorded', () => {
 });
 
 describe('making a reward', () => {
-  it('raises where a term cannot be made, for a judge that is not there', async () => {
+  it('raises if a term cannot be made, for a judge that is missing', async () => {
     await expect(createReward(rewardSettingsSchema.parse({}), testServices())).rejects.toThrow(ConfigError);
   });
 });

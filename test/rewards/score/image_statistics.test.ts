@@ -159,7 +159,7 @@ describe('repeats', () => {
   });
 });
 
-it('rejects data that is no image of the size', () => {
+it('rejects data that is not an image of the size', () => {
   expect(() => imageStatistics({ width: 2, height: 2, data: new Uint8Array(3) })).toThrow(RangeError);
   expect(() => imageStatistics({ width: 0, height: 0, data: new Uint8Array(0) })).toThrow(RangeError);
 });

@@ -49,7 +49,7 @@ describe('a weighted sum', () => {
     });
   });
 
-  it('is zero by rule where all terms are', () => {
+  it('is zero by rule if all terms are', () => {
     const both = ['a', 'b'].map((name) => ({ name, weight: 0.5, outcome: zero }));
     expect(weightedSum(both)).toEqual({
       kind: 'zero_by_rule',

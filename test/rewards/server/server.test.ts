@@ -306,7 +306,7 @@ describe('POST /v1/score', () => {
     expect(await (await asked).text()).toContain('Nothing of the body arrived within 0.05 s');
   });
 
-  it('is refused as other requests are', async () => {
+  it('is rejected as other requests are', async () => {
     const { url } = await here.start(fixed(), { token: 'a-token-of-the-test' });
     expect((await postLines(url, '')).status).toBe(401);
     const authorization = 'Bearer a-token-of-the-test';

@@ -34,7 +34,7 @@ describe('align_quality', () => {
     });
   });
 
-  it('shows the source too where there is one', async () => {
+  it('shows the source too if there is one', async () => {
     const { term, judge } = await make();
     await term.score(wholeItem());
     await term.score(wholeItem({ source: null }));
@@ -77,7 +77,7 @@ describe('align_quality', () => {
     expect(judge.asked).toEqual([]);
   });
 
-  it('says so when the config is loaded, where it can', () => {
+  it('reports it when the config is loaded, where it can', () => {
     const fieldOf = (settings: object): string | undefined => alignQuality.conflict?.(schema.parse(settings))?.field;
     expect(fieldOf({})).toBeUndefined();
     expect(fieldOf({ endpoint: 'http://gpu7:4877' })).toBe('model');

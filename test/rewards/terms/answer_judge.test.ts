@@ -124,7 +124,7 @@ describe('what a judge is shown', () => {
   const shown = (terms: readonly object[], mode: string | null = null, sources?: number) =>
     shownToJudge({ mode, terms, also_compute: [] } as unknown as RewardChoice, sources);
   const term = (name: string) => ({ name, weight: 0.5, ...(name === 'align_quality' ? { endpoint: null } : {}) });
-  it('is words where all who ask it read words', () => {
+  it('is words if all who ask it read words', () => {
     expect(shown([], 'answer_judge')).toBe(0);
     expect(shown([term('answer_judge'), term('word_overlap')])).toBe(0);
     expect(shown([term('answer_judge'), term('align_quality')])).toBe(2);

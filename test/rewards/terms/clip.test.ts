@@ -63,7 +63,7 @@ describe('the term clip', () => {
     },
   );
 
-  it('says once that a prompt is longer than the model reads', async () => {
+  it('reports once that a prompt is longer than the model reads', async () => {
     const notes: string[] = [];
     const services = { ...testServices(), onNote: (note: string) => notes.push(note) };
     const term = await clip.create(settings.parse({ model: tinyClip }), services);

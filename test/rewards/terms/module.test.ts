@@ -152,7 +152,7 @@ describe('a reward module', () => {
     expect(alarms).toEqual([]);
   });
 
-  it('is not asked about an answer without an image, unless it says that it needs none', async () => {
+  it('is not asked about an answer without an image, unless it reports that it needs none', async () => {
     const calls = 'let calls = 0; const score = () => ++calls / 10;';
     const usual = await open(moduleOf(`${calls} export default { score };`));
     expect(await usual.score(wholeItem({ edited: null }))).toEqual({

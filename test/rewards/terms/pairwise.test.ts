@@ -156,7 +156,7 @@ describe('pairwise', () => {
     expect(copy.judge.asked).toEqual([]);
   });
 
-  it('is unscored where all others of its group are lost', async () => {
+  it('is unscored if all others of its group are lost', async () => {
     const { judge, term } = make();
     const [one] = groupOf([11]);
     const group: AnswerGroup = { answers: [one], ruledOut: 0 };
@@ -186,7 +186,7 @@ describe('pairwise', () => {
     expect(models).toEqual(['other']);
   });
 
-  it('says how many questions it asks', () => {
+  it('explains how many questions it asks', () => {
     const questions = (fields: object, answers: number): number | undefined =>
       pairwise.questions?.(z.strictObject(pairwise.fields).parse(fields), answers);
     expect(questions({}, 8)).toBe(24);

@@ -135,7 +135,7 @@ describe('image_similarity of what is changed', () => {
     expect((await valueOf(edited, 'all')) > 0.85).toBe(looksRight);
   });
 
-  it('is the default where there is a source and a labeled result, and all pixels count where there is none', async () => {
+  it('is the default if there is a source and a labeled result, and all pixels count if there is none', async () => {
     expect(await valueOf(source, null)).toBe(0);
     expect(await valueOf(truth, null)).toBe(1);
     expect(await valueOf(source, null, { source: null })).toBe(await valueOf(source, 'all'));
@@ -144,7 +144,7 @@ describe('image_similarity of what is changed', () => {
     await expect(valueOf(source, 'changed', { source: null })).rejects.toThrow(/compares with the source image/);
   });
 
-  it('asks for the image as it is where nothing is to be changed', async () => {
+  it('asks for the image as it is if nothing is to be changed', async () => {
     expect(await valueOf(source, 'changed', { truth: source })).toBe(1);
     expect(await valueOf(plain(0), 'changed', { truth: source })).toBeCloseTo(
       await valueOf(plain(0), 'all', { truth: source }),

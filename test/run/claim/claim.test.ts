@@ -147,7 +147,7 @@ describe('claiming', () => {
     handle.release();
   });
 
-  it('is free again where it cannot be tidied up', () => {
+  it('is free again if it cannot be tidied up', () => {
     trained();
     writeFileSync(paths.episodesDir, '');
     expect(textOf(() => claimRun(request()))).toContain('<runs>/<run>: cannot write (ENOTDIR)');
@@ -155,7 +155,7 @@ describe('claiming', () => {
     claimRun(request()).release();
   });
 
-  it('begins again where nothing but a torn start is left', () => {
+  it('begins again if nothing but a torn start is left', () => {
     mkdirSync(paths.dir, { recursive: true });
     writeFileSync(paths.metrics, '{"iteration":0,"a":1}\n');
     const handle = claimRun(request());
@@ -236,7 +236,7 @@ describe('claiming', () => {
     handle.release();
   });
 
-  it('refuses other settings that decide the result, and shows them all', () => {
+  it('rejects other settings that decide the result, and shows them all', () => {
     trained();
     const changed = request({ result: { kl_coeff: 1e-3, clip_range: 0.2 }, num_iterations: 5 });
     expect(textOf(() => claimRun(changed))).toMatchInlineSnapshot(`
@@ -271,7 +271,7 @@ describe('claiming', () => {
     expect(readRecord(paths)?.attempts.at(-1)?.allowed_changes).toBeUndefined();
   });
 
-  it('takes other settings until there is a checkpoint, where nothing is learned outside of them', () => {
+  it('takes other settings until there is a checkpoint, if nothing is learned outside of them', () => {
     claimRun(request()).release();
     const changed = { ...request({ result: { kl_coeff: 1e-3 } }), resultHash: 'another hash' };
     expect(textOf(() => claimRun(changed))).toMatch('was started with other settings');

@@ -22,7 +22,7 @@ function learn(handle: RunHandle): void {
   handle.release();
 }
 
-it('lets operation fields and more iterations through, and refuses what decides the result', async () => {
+it('lets operation fields and more iterations through, and rejects what decides the result', async () => {
   const claim = async (...sets: string[]): Promise<ReturnType<typeof claimRun>> => {
     const config = await loadConfig({
       file: 'configs/sft_s__rl_s.jsonnet',
@@ -147,7 +147,7 @@ describe('a run without its config file', () => {
     expect(handle.record.hash).not.toBe(record.hash);
   });
 
-  it('is refused when a text that it names or a run that it starts from was changed, unless that is allowed', async () => {
+  it('is rejected when a text that it names or a run that it starts from was changed, unless that is allowed', async () => {
     const prompt = join(base, 'rubric.txt');
     writeFileSync(prompt, 'Be strict.');
     const { paths, record } = await make('started');
@@ -189,7 +189,7 @@ describe('a run without its config file', () => {
     expect(claim().kind).toBe('resumed');
   });
 
-  it('says what of its settings another version does not know', async () => {
+  it('reports what of its settings another version does not know', async () => {
     const { paths, record } = await make('older');
     const settings = { ...record.settings, seed: undefined, old_key: 1 };
     expect(() => recordedConfig(paths, { ...record, settings })).toThrow(

@@ -174,7 +174,7 @@ it('takes along what a training server of its own has saved, once that has ended
   expect(existsSync(forkRun(source, 6, `fork${counter++}`).trainingServerDir)).toBe(true);
 });
 
-it('says which checkpoints there are when the one asked for is missing', () => {
+it('reports which checkpoints there are when the one asked for is missing', () => {
   expect(textOf(() => forkRun(source, 5, 'other'))).toContain(
     `run '${source.runName}' has no checkpoint of iteration 5\n  Checkpoints: 3, 6.`,
   );

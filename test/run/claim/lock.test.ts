@@ -67,7 +67,7 @@ describe('holding a lock', () => {
 it.each([
   ["the run's folder", (): string => paths.dir],
   ['its lock', (): string => paths.lock],
-])('says that %s was removed', (what, removed) => {
+])('reports that %s was removed', (what, removed) => {
   const lock = acquireLock(paths);
   rmSync(removed(), { recursive: true });
   expect(() => lock.heartbeat()).toThrow(`this process no longer owns the run: ${what} was removed`);
@@ -76,7 +76,7 @@ it.each([
 });
 
 describe('taking over', () => {
-  it('refuses while the process of the same machine lives', () => {
+  it('rejects while the process of the same machine lives', () => {
     leaveLock({ process_start: '5555' }, 3000);
     expect(refusal(() => acquireLock(paths, world({})))).toMatch(
       /in use by process 42 on this machine \(here; last heartbeat 50 min ago\)[^]*`editrl stop`/,
@@ -109,7 +109,7 @@ describe('taking over', () => {
     acquireLock(paths, world({ processStart: () => null })).release();
   });
 
-  it('refuses on another machine while the heartbeat is fresh', () => {
+  it('rejects on another machine while the heartbeat is fresh', () => {
     leaveLock({ host: 'node7', slurm_job_id: '812' }, 100);
     expect(refusal(() => acquireLock(paths, world({})))).toMatch(
       /process 42 on node7 \(last heartbeat 100 s ago, Slurm job 812\)[^]*older than 120 s/,

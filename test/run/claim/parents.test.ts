@@ -140,7 +140,7 @@ describe('a parent', () => {
     expect(withMovedPins([], base, pins(), ['another'])).toEqual([]);
   });
 
-  it('is never read where it is not whole, or not the one that was pinned', () => {
+  it('is never read if it is not whole, or not the one that was pinned', () => {
     use(claimChild());
     const pinned = pins();
     writeFileSync(join(parent.checkpoint(7), 'policy.safetensors'), 'flipped 7');

@@ -140,7 +140,7 @@ it('compares runs with other rewards by the measure that both have, and by nothi
   expect(rows).toContainEqual(['held-out number', 'viescore, 0 to 10', 'jpeg_size, 0 to 1']);
 });
 
-it('says which settings cannot be read, and compares the rest', () => {
+it('reports which settings cannot be read, and compares the rest', () => {
   const [a, b] = [make('a', 4), make('b', 5)];
   const record = { format: 1, run_name: 'a', hash: 'h', settings: { task: 'unknown' }, attempts: [] };
   writeFileSync(a.record, JSON.stringify(record));

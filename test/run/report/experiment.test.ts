@@ -47,7 +47,7 @@ it('is read back as it was written, and found by name', () => {
   expect(readExperiment(folder.dir, 'y')).toBeNull();
 });
 
-it('of another version is refused with its field', () => {
+it('of another version is rejected with its field', () => {
   writeExperiment(folder.dir, record);
   const path = join(folder.dir, 'x.experiment.json');
   const text = readFileSync(path, 'utf8');
@@ -57,7 +57,7 @@ it('of another version is refused with its field', () => {
   expect(() => readExperiment(folder.dir, 'x')).toThrow(RunError);
 });
 
-it('has its table and says what is wrong with a run', () => {
+it('has its table and reports what is wrong with a run', () => {
   finished('x__kl-0__seed-1', 5);
   finished('x__kl-1__seed-1', 4);
   const torn = finished('x__kl-0__seed-2', 6);
@@ -77,7 +77,7 @@ it('has its table and says what is wrong with a run', () => {
   expect(results.cells[0].difference).toEqual({ mean: 1, stderr: null, n: 1 });
 });
 
-it('passes over a line that is being written, and runs that are gone', () => {
+it('passes over a line that is being written, and runs that are missing', () => {
   const metrics = finished('x__kl-0__seed-1', 5);
   writeFileSync(metrics, '{"iteration": 5, "rew', { flag: 'a' });
   mkdirSync(join(folder.dir, 'x__kl-1__seed-1'));

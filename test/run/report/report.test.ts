@@ -202,7 +202,7 @@ describe('a report', () => {
     );
   });
 
-  it('is of losses where there is no reward, and of nothing where nothing was measured', () => {
+  it('is of losses if there is no reward, and of nothing if nothing was measured', () => {
     const paths = makeRun('sft', (i) => (i % 5 === 0 ? { 'validation/loss': 3 - i / 10 } : { 'policy/loss': 2 }), 10);
     expect(readRun(paths).heldout).toMatchObject({ before: 3, after: 2, metric: 'validation/loss' });
     expect(formatReport(readRun(paths))).toMatch(/loss, lower is better +3\.0000 +2\.0000 +-1\.0000/);
@@ -264,7 +264,7 @@ describe('the learning curve', () => {
     expect(svg).toContain(`height="${height / 2}"`);
   });
 
-  it('shows losses where there is no reward, and their unit where tokens are counted', () => {
+  it('shows losses if there is no reward, and their unit where tokens are counted', () => {
     const labels = (metrics: Record<string, number>): [string, string[]][] =>
       curvePanels([{ iteration: 0, metrics }]).map(({ label, series }) => [label, series.map((one) => one.label)]);
     expect(labels({ 'policy/loss': 2, 'tokens/s': 9, 'validation/loss': 3 })).toEqual([
@@ -339,7 +339,7 @@ describe('a chart', () => {
       .filter(([, found, text]) => found === anchor && /\d/.test(text))
       .map(([, , text]) => text);
 
-  it('breaks its line where a value is not finite, and keeps its range', () => {
+  it('breaks its line if a value is not finite, and keeps its range', () => {
     for (const broken of [NaN, Infinity, -Infinity]) {
       const svg = chart([{ y: 1 }, { y: 2 }, { y: broken, error: 1 }, { y: 4, error: Infinity }, { y: 5 }], {
         style: 'line',
@@ -403,7 +403,7 @@ describe('the contact sheet', () => {
     ['one column', 8, 8],
     ['two columns', 9, 5],
     ['two full columns', 12, 6],
-  ])('lays each picture into its own tile: %s', async (_, count, perColumn) => {
+  ])('lays each image into its own tile: %s', async (_, count, perColumn) => {
     const path = join(base, 'tiles.png');
     const flat = (...color: number[]): RgbImage => {
       const data = Uint8Array.from({ length: 4 * 4 * 3 }, (_, i) => color[i % 3]);

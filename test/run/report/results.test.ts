@@ -61,7 +61,7 @@ describe('the result table', () => {
     expect(both.runs[0]).toMatchObject({ seed: '1', outcome: 'queued', after: null });
   });
 
-  it('pairs seeds against the best cell where there is no baseline, as the verdict does', () => {
+  it('pairs seeds against the best cell if there is no baseline, as the verdict does', () => {
     const results = tabulate('table', runs, null);
     const [ground, viescore] = results.cells;
     expect(ground.difference).toBeNull();
@@ -162,7 +162,7 @@ describe('cells that were trained on other rewards', () => {
   const close = cell('close', 'image_similarity', 0.094, 5);
   const overlap = cell('overlap', 'jpeg_size', 0.021, 6);
 
-  it('have no order, no difference and no winner without a measure, and the reason is said', () => {
+  it('have no order, no difference and no winner without a measure, and the reason is reported', () => {
     const results = tabulate('x', [overlap, close], { reward: 'overlap' });
     expect(results.cells.map(({ axes, difference }) => [axes['reward'], difference])).toEqual([
       ['overlap', null],
@@ -210,7 +210,7 @@ describe('cells that were trained on other rewards', () => {
     expect(measureTerms.parse([JSON.parse(given)])).toEqual(measureTerms.parse([term]));
   });
 
-  it('have no difference by a further measure that asks another judge of each, and the reason is said', () => {
+  it('have no difference by a further measure that asks another judge of each, and the reason is reported', () => {
     const both = measureTerms.parse([{ name: 'jpeg_size' }, { name: 'viescore' }]);
     const measured = (one: ResultRun, value: number): ResultRun => {
       const named = ['jpeg_size', 'viescore'].flatMap((name) => measures(name, value).numbers);

@@ -99,7 +99,7 @@ export function trackerContract(name: string, { folder, forward, rows, lose, not
       expect(await forward(run)).toContain(`${run.paths.metrics}:3: invalid line`);
     });
 
-    it('says that the run directory is gone, and makes none', async () => {
+    it('reports that the run directory is gone, and makes none', async () => {
       const run = begun(2);
       const ending = new AbortController();
       const forwarding = forward(run, ending.signal);
@@ -110,7 +110,7 @@ export function trackerContract(name: string, { folder, forward, rows, lose, not
       expect(existsSync(run.paths.dir)).toBe(false);
     });
 
-    it('refuses the notes of another version', async () => {
+    it('rejects the notes of another version', async () => {
       const run = begun(1);
       mkdirSync(run.paths.trackDir, { recursive: true });
       writeFileSync(notes(run), '{"format":99}');

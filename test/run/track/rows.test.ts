@@ -85,7 +85,7 @@ it('waits for the end of a line', () => {
   expect(take(follower)).toEqual([]);
 });
 
-it('begins again where the file is gone and comes back', () => {
+it('begins again where the file is missing and comes back', () => {
   const run = new FakeRun(folder());
   run.iterations(1, 2);
   const follower = following(run);

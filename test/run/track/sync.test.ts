@@ -70,7 +70,7 @@ it('sends a run whose config names no project to one that is named', async () =>
   expect(stub.history('run')).toHaveLength(4);
 });
 
-it('raises where the server does not answer or refuses, so that a command can say so', async () => {
+it('raises if the server does not answer or refuses, so that a command can say so', async () => {
   const run = await finished('track.wandb={"project":"edits"}');
   await expect(sync(run, { env: { ...stub.env, WANDB_API_KEY: 'c'.repeat(40) } })).rejects.toMatchObject({
     exitCode: 3,
@@ -92,7 +92,7 @@ it('does not send what another process sends', async () => {
   await sync(run);
 });
 
-it('refuses a run directory of another version', async () => {
+it('rejects a run directory of another version', async () => {
   const run = await finished('track.wandb={"project":"edits"}');
   mkdirSync(run.paths.trackDir, { recursive: true });
   writeFileSync(run.paths.record, '{"format":7,"settings":{},"attempts":[]}');

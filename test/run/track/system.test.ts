@@ -15,7 +15,7 @@ it('reads what nvidia-smi prints, and leaves out what it has no number for', () 
   expect(gpuNumbers('NVIDIA-SMI has failed\n')).toEqual({});
 });
 
-it('writes a line for each look, and asks for GPUs no more where there are none', async () => {
+it('writes a line for each look, and asks for GPUs no more if there are none', async () => {
   const run = new FakeRun(folder());
   const ending = new AbortController();
   let asked = 0;
@@ -42,7 +42,7 @@ it('writes a line for each look, and asks for GPUs no more where there are none'
   expect(sample['proc.memory.rssMB']).toBeGreaterThan(10);
 });
 
-it('does not bring back a run directory that is gone', async () => {
+it('does not bring back a run directory that is missing', async () => {
   const run = new FakeRun(folder());
   rmSync(run.paths.dir, { recursive: true });
   const sampling = sampleSystem({ paths: run.paths, pids: () => [], everyMs: 1 }, new AbortController().signal);

@@ -280,7 +280,7 @@ print(json.dumps([[[s.kind, s.value, s.reason] for s in scores], reward.stats(),
     ]);
   });
 
-  it('waits as long as a busy server asks, and tries again when the judge was away', async () => {
+  it('waits as long as a busy server asks, and tries again when the judge was unreachable', async () => {
     const seen: string[] = [];
     let calls = 0;
     const away: Outcome = { kind: 'unscored', reason: 'timeout', detail: 'the judge is away', parts: {} };

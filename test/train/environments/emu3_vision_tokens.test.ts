@@ -79,7 +79,7 @@ describe('the image tokenizer within an Emu3 of transformers', () => {
     expect(await tokenizer.decode([])).toEqual([]);
   });
 
-  it('refuses what it has no code or no patch for', async () => {
+  it('rejects what it has no code or no patch for', async () => {
     await expect(tokenizer.decode([gridOf([[40]])])).rejects.toThrow(
       'code 40 does not exist; the image tokenizer has 40',
     );

@@ -32,7 +32,7 @@ describe('the words that an image model knows', () => {
   it.each([
     ['a red cross a', 0],
     ['a red cross a b c', 2],
-  ])('says how many words of %j it leaves out', async (prompt, unread) => {
+  ])('explains how many words of %j it leaves out', async (prompt, unread) => {
     expect([(await words.encode(prompt)).unread, await words.unread(prompt)]).toEqual([unread, unread]);
   });
 

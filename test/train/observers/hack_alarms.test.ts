@@ -71,7 +71,7 @@ describe('an alarm', () => {
     expect(watch('hack/unscored', [1], { limits: { unscored: { max: null } } }).raised).toEqual([]);
   });
 
-  it('stands while a judge gives every answer the same scores, and is said once', () => {
+  it('stands while a judge gives every answer the same scores, and is reported once', () => {
     const { raised, said } = watch('hack/same_score', [0.9, 1, 1, 0.5, 1]);
     expect(raised).toEqual([2, 3, 5]);
     expect(said).toHaveLength(2);

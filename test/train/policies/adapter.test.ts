@@ -277,7 +277,7 @@ describe('a policy with an adapter', () => {
     await Promise.all([policy.dispose(), merged.dispose()]);
   });
 
-  it('refuses other frozen weights than those that it was trained on', async () => {
+  it('rejects other frozen weights than those that it was trained on', async () => {
     const base = mkdtempSync(join(root, 'base-'));
     cpSync(join(models, 'llama3'), base, { recursive: true });
     const folder = mkdtempSync(join(root, 'checkpoint-'));
@@ -316,7 +316,7 @@ describe('targets', () => {
     ['an end without its dot', ['proj'], /'proj' matches no linear layer/],
     ['an expression that matches a part', 'q_proj', /'q_proj' matches no linear layer/],
     ['no expression', '(', /'\(' is not a regular expression/],
-  ])('%s is refused', (_, targets, message) => {
+  ])('%s is rejected', (_, targets, message) => {
     expect(() => layersOf(targets)).toThrow(message);
   });
 });

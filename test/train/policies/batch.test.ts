@@ -44,7 +44,7 @@ describe('laying out a batch', () => {
     expect(numbers(packed.targets)).toEqual([1, 2, 3, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
   });
 
-  it('refuses what does not fit', () => {
+  it('rejects what does not fit', () => {
     const shape = { prompts: 1, answersPerPrompt: 1, promptColumns: 4, answerColumns: 4 };
     expect(() => packPrompts([prompt(1, 2, 3, 4, 5, 6)], 1, 4)).toThrow(InternalError);
     expect(() => packSequences([{ prompt: asked(1, 2), answers: [answer(1, 2, 3, 4, 5)] }], shape)).toThrow(

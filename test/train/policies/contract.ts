@@ -147,7 +147,7 @@ export function policyContract<P, A extends Answer, H>(name: string, subject: Su
       await Promise.all([whole.dispose(), parts.dispose()]);
     });
 
-    it('continues from its files to the same bits, and refuses a folder that lacks one', async () => {
+    it('continues from its files to the same bits, and rejects a folder that lacks one', async () => {
       const folder = folders();
       const [straight, resumed] = [open(), open()];
       await trained(straight);

@@ -144,7 +144,7 @@ describe('a merged model', () => {
   });
 
   // 65520 lies half-way between the largest float16, 65504, and what would be the next one: it rounds to infinity.
-  it.each([70_000, 65_520])('in float16 is refused where a number is too large for it: %i', (number) => {
+  it.each([70_000, 65_520])('in float16 is rejected where a number is too large for it: %i', (number) => {
     const { checkpoint, base, out } = place();
     const file = join(ownBase(checkpoint, base), 'model.safetensors');
     const tensors = readSafetensors(file);

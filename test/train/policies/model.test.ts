@@ -10,7 +10,7 @@ const names = Object.values(parts).flatMap((layer) => [`${layer}.weight`, `${lay
 const config = {} as PolicyModel['config'];
 const trained = (model: Pick<PolicyModel, 'config' | 'trains'>) => names.filter((name) => isTrained(model, name));
 
-it('trains an adapter alone where there is one: neither a weight nor a bias below it', () => {
+it('trains an adapter alone if there is one: neither a weight nor a bias below it', () => {
   const adapted = { config: { ...config, adapter: { rank: 1, scale: 1, layers: new Set<string>() } } };
   expect(trained(adapted)).toEqual([]);
   for (const half of ['A', 'B']) expect(isTrained(adapted, `${parts.mm_llm}.lora_${half}.weight`)).toBe(true);

@@ -90,13 +90,13 @@ describe('adapters of a language model that peft saved', () => {
     ['ensure_weight_tying', /ensure_weight_tying: true: the adapter of the output head/],
     ['fan_in_fan_out', /fan_in_fan_out: true: the layers of its base have transposed weights/],
     ['saved_embeddings', /an unexpected tensor: base_model\.model\.lm_head\.weight \(and 1 more\)/],
-  ])('%s is refused, before a run and when it is opened', (name, message) => {
+  ])('%s is rejected, before a run and when it is opened', (name, message) => {
     const folder = adapterOf('tokens', name);
     expect(() => checkTokens(folder)).toThrow(message);
     expect(() => openModel(folder)).toThrow(message);
   });
 
-  it('tensors are refused by name and number where the config does not mention them', () => {
+  it('tensors are rejected by name and number if the config does not mention them', () => {
     const folder = adapterOf('tokens', 'lora_bias', { lora_bias: false });
     const message =
       /an unexpected tensor: base_model\.model\.model\.layers\.0\.self_attn\.q_proj\.lora_B\.bias \(and 2 more\)/;
@@ -180,7 +180,7 @@ describe('an adapter whose file and description differ', () => {
       () => adapterOf('tokens', 'gaussian', { target_modules: '.*q_proj', layers_to_transform: [0] }),
       /requires a list of target_modules/,
     ],
-  ])('is refused with %s', (_, make, message) => {
+  ])('is rejected with %s', (_, make, message) => {
     const folder = make();
     expect(() => checkTokens(folder)).toThrow(message);
     expect(() => openModel(folder)).toThrow(message);
@@ -309,7 +309,7 @@ describe('adapters of a flow model that peft saved', () => {
     ['pissa', {}, /init_lora_weights: "pissa": its base was changed/],
     ['bias', {}, /bias: "lora_only": the biases of the base were trained/],
     ['use_dora', {}, /use_dora: true: DoRA/],
-  ])('%s %j is refused, before a run and when it is opened', (name, change, message) => {
+  ])('%s %j is rejected, before a run and when it is opened', (name, change, message) => {
     const folder = adapterOf('flow', name, change);
     expect(() => checkFlowModel(folder, { trains: 'all', lora: null, imagePrompt: null })).toThrow(message);
     expect(() => openFlowModel(folder)).toThrow(message);
@@ -349,7 +349,7 @@ describe('keys of adapter_config.json', () => {
     [{ r: 0 }, /r: /],
     [{ target_modules: null }, /target_modules: /],
     [{ peft_type: 'IA3', a_later_key: true }, /peft_type: /],
-  ])('%j is refused', (change, message) => {
+  ])('%j is rejected', (change, message) => {
     expect(() => read(change)).toThrow(message);
   });
 });

@@ -73,7 +73,7 @@ describe('sampling', () => {
     }
   });
 
-  it('needs no mask where all tokens may come', () => {
+  it('needs no mask if all tokens may come', () => {
     for (const options of [free, { ...free, topK: 4 }, { ...free, topP: 0.9 }, { ...free, temperature: 0 }]) {
       for (let u = 0; u < 1; u += 0.01) {
         expect(sampleToken(new TokenRow(logits), null, options, u)).toBe(

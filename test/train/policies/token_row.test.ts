@@ -61,7 +61,7 @@ describe('a row that is summed up by blocks', () => {
     expect(sampleToken(summed, others, greedy, 0)).not.toBe(greatest);
   });
 
-  it('gives a token that may come even where no logit is a number', () => {
+  it('gives a token that may come even if no logit is a number', () => {
     const nothing = new Float32Array(VOCABULARY).fill(NaN);
     const none = { temperature: 0.8, maxima: nothing.slice(0, 9), shares: nothing.slice(0, 9) };
     for (const row of [new TokenRow(nothing), new TokenRow(nothing, none)]) {

@@ -21,7 +21,7 @@ function completed(files: Readonly<Record<string, object>>): unknown {
   return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as unknown) : null;
 }
 
-it('names the end of the generation settings, which fills up too where nothing else does', () => {
+it('names the end of the generation settings, which fills up too if nothing else does', () => {
   const made = { tokenizer_class: 'PreTrainedTokenizerFast', eos_token: '<|end|>' };
   const ends = { eos_token_id: [1, 2] };
   const files = { 'tokenizer.json': tokenizer };
@@ -41,7 +41,7 @@ it('adds to what the folder says, and changes nothing of it', () => {
   expect(completed({ ...files, 'tokenizer_config.json': own })).toEqual({ ...own, pad_token: '<|pad|>' });
 });
 
-it('is not made where there is no tokenizer, or nothing is known of its ends', () => {
+it('is not made if there is no tokenizer, or nothing is known of its ends', () => {
   expect(completed({ 'generation_config.json': { eos_token_id: 1 } })).toBeNull();
   expect(completed({ 'tokenizer.json': tokenizer })).toBeNull();
 });

@@ -77,7 +77,7 @@ describe('training an autoencoder', () => {
     await Promise.all([whole.dispose(), resumed.dispose()]);
   });
 
-  it('refuses images that are no whole latents, and one of another size', async () => {
+  it('rejects images that are no whole latents, and one of another size', async () => {
     await expect(open(images(8, 7, 4))).rejects.toThrow('an image of 7x4 pixels is not a multiple of 2 pixels');
     const flat = images(8, 8, 4);
     const mixed = { ...flat, read: (index: number) => (index === 0 ? flat : images(8, 4, 4)).read(index) };

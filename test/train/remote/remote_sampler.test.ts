@@ -20,7 +20,7 @@ describe("the folder of a run's adapters, which is removed whole", () => {
     expect(folders('/shared/adapters', null, other).folder).not.toBe(folders('/shared/adapters').folder);
   });
 
-  it("is the run's own where none is named", () => {
+  it("is the run's own if none is named", () => {
     expect(folders(null)).toEqual({ folder: paths.adaptersDir, seenAs: paths.adaptersDir });
   });
 

@@ -207,7 +207,7 @@ describe('scoring a run again by another reward', () => {
     expect(summary.rows[0].rescored_mean).toBeCloseTo((summary.rows[0].recorded_mean ?? NaN) / 10, 9);
   });
 
-  it('says what the data lack', async () => {
+  it('reports what the data lack', async () => {
     const summary = await rescore(request({ reward: changed({ mode: 'ground_score' }), name: 'ground' }));
     expect(summary.not_rescored['its prompt has no labeled result']).toBe(24);
   });
@@ -229,7 +229,7 @@ describe('scoring a run again by another reward', () => {
     expect(summary.rows.find(({ set, iteration }) => set === 'training' && iteration === 2)?.compared).toBe(0);
   });
 
-  it('continues where a prompt does not suit the reward, and says what is wrong with it', async () => {
+  it('continues if a prompt does not suit the reward, and reports what is wrong with it', async () => {
     const summary = await rescore(request({ reward: changed({ mode: 'ocr' }), name: 'ocr' }));
     const { zero_by_rule } = summary.rescored;
     expect(summary.not_rescored).toEqual({ 'its prompt does not fit the reward': 32 - zero_by_rule });
@@ -292,7 +292,7 @@ describe('scoring a run again by another reward', () => {
     }
   });
 
-  it('ends with the address of a judge that has to be asked and is not there', async () => {
+  it('ends with the address of a judge that has to be asked and is missing', async () => {
     const reward = changed({ model: 'another' });
     const asking = request({
       reward,
@@ -311,7 +311,7 @@ describe('scoring again by terms with servers of their own', () => {
     terms: [parseTerm({ name: 'align_quality', weight: 1, model: stubModel, endpoint })],
   });
 
-  it('asks no one, and needs no key, where no one is to be asked', async () => {
+  it('asks no one, and needs no key, if no one is to be asked', async () => {
     const summary = await rescore(
       request({ reward: changed(judgedAt('https://judge.invalid/v1')), name: 'own_offline', offline: true }),
     );

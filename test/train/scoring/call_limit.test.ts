@@ -55,7 +55,7 @@ describe('a limit to requests', () => {
     expect(() => a.total([a.report(), b.report()])).toThrow(JudgeLimitError);
   });
 
-  it('says that what is left is too little for several processes', () => {
+  it('reports that what is left is too little for several processes', () => {
     const calls = new CallLimit(3, 0, 2);
     expect(askAll(calls)).toBe(1);
     expect(() => calls.total([calls.report(), { own: 0, refused: false }])).toThrow(

@@ -97,7 +97,7 @@ describe('a judge that is compared with its exam', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('is not reported while it is away, or asked where there is no room for that', async () => {
+  it('is not reported while it is unreachable, or asked if there is no room for that', async () => {
     const { close, looks, warnings, watch } = await examined();
     const before = looks();
     await watch({ hasRoom: () => false }).close();
@@ -109,7 +109,7 @@ describe('a judge that is compared with its exam', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('is let alone where its exam kept no sample, and that it cannot be read is said', async () => {
+  it('is let alone where its exam kept no sample, and that it cannot be read is reported', async () => {
     const { folder, looks, warnings, notes, watch } = await examined();
     expect(await readExamSample(folder)).toHaveLength(20);
     const before = looks();

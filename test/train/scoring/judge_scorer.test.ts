@@ -82,7 +82,7 @@ describe('the requests about an edit that is judged again', () => {
 });
 
 describe('a scorer', () => {
-  it('needs no judge where no term asks it', async () => {
+  it('needs no judge if no term asks it', async () => {
     const scorer = await open({ mode: 'image_similarity' }, null);
     const items = [wholeItem(), wholeItem({ edited: imageOf(1) })];
     const outcomes = await scorer.settle(items, await scorer.begin(items));
@@ -91,7 +91,7 @@ describe('a scorer', () => {
     await scorer.close();
   });
 
-  it('says that a judge is missing', async () => {
+  it('reports that a judge is missing', async () => {
     const opening = open({ mode: 'viescore' }, null);
     await expect(opening).rejects.toThrow(ConfigError);
     await expect(opening).rejects.toMatchObject({ where: 'reward.endpoint' });
@@ -228,7 +228,7 @@ describe('a scorer', () => {
       await scorer.close();
     });
 
-    it('stops asking again for a judge that is away', async () => {
+    it('stops asking again for a judge that is unreachable', async () => {
       let away = true;
       const stub = await startStubJudge(() => (away ? openAiError(503, 'x') : scoresText(8, 6)));
       closing.push(stub.close);

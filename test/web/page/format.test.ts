@@ -56,7 +56,7 @@ describe('what a person reads', () => {
     expect(showDuration(seconds)).toBe(text);
   });
 
-  it('says how long ago', () => {
+  it('explains how long ago', () => {
     expect([showAgo(null, 5), showAgo(1_000, 31_000)]).toEqual(['–', '30 s ago']);
   });
 

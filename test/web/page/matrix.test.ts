@@ -30,7 +30,7 @@ it('puts one axis across and the others down, in the order of their values', () 
   expect(gridOf({ axes, cells }, 'no such axis').column).toBe('kl');
 });
 
-it('is one cell where there is nothing but seeds', () => {
+it('is one cell if there is nothing but seeds', () => {
   expect(gridOf({ axes: [], cells: [cell({}, 4)] }, null).rows.map((row) => row.cells.map((one) => one?.mean))).toEqual(
     [[4]],
   );

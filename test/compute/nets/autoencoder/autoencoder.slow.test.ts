@@ -113,7 +113,7 @@ it.each<[string, Record<string, unknown>, RegExp]>([
     { norm_num_groups: 3 },
     /has 4, which is not a multiple of norm_num_groups 3/,
   ],
-])('refuses %s', (_name, change, message) => {
+])('rejects %s', (_name, change, message) => {
   const json = JSON.parse(readFileSync(join(fixtures, 'two_levels', 'config.json'), 'utf8')) as Record<string, unknown>;
   expect(() => readAutoencoderConfig({ ...json, ...change }, 'there')).toThrow(message);
 });

@@ -50,13 +50,13 @@ describe("FLUX.2's autoencoder that diffusers saved", () => {
       /decoder_block_out_channels has 1 values, and block_out_channels 2/,
     ],
     ['uneven groups', { decoder_block_out_channels: [3, 6] }, /a level has 3 channels.*norm_num_groups 2/],
-  ])('is refused with %s', (_, change, message) => {
+  ])('is rejected with %s', (_, change, message) => {
     const folder = changed(change);
     expect(() => describeAutoencoder(folder)).toThrow(message);
     expect(() => describeAutoencoder(folder)).toThrow(CheckpointError);
   });
 
-  it('is refused with a tensor that nothing reads', () => {
+  it('is rejected with a tensor that nothing reads', () => {
     const folder = changed({});
     const file = join(folder, WEIGHTS);
     const names = [...readSafetensorsIndex(file).entries.keys()];

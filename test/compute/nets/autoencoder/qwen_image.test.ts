@@ -56,13 +56,13 @@ describe("Qwen-Image's autoencoder that diffusers saved", () => {
       { _class_name: 'AutoencoderKLWan' },
       /AutoencoderKLWan.*allowed: AutoencoderKL, AutoencoderKLFlux2, AutoencoderKLQwen/,
     ],
-  ])('is refused with %s', (_, change, message) => {
+  ])('is rejected with %s', (_, change, message) => {
     const folder = changed(change);
     expect(() => describeAutoencoder(folder)).toThrow(message);
     expect(() => describeAutoencoder(folder)).toThrow(CheckpointError);
   });
 
-  it('is refused with a tensor that nothing reads', () => {
+  it('is rejected with a tensor that nothing reads', () => {
     const folder = changed({});
     const file = join(folder, 'diffusion_pytorch_model.safetensors');
     const tensors = readSafetensors(file);

@@ -117,7 +117,7 @@ describe('the config of a model that compares texts with images', () => {
       /^patch_size 16 is larger than the image size 8/,
       undefined,
     ],
-  ])('refuses %j', (json, message, next) => {
+  ])('rejects %j', (json, message, next) => {
     expect(() => read(json)).toThrow(CheckpointError);
     expect(() => read(json)).toThrow(message);
     if (next !== undefined) {
@@ -125,7 +125,7 @@ describe('the config of a model that compares texts with images', () => {
     }
   });
 
-  it('may be of a vision half alone, where only that is read', () => {
+  it('may be of a vision half alone, if only that is read', () => {
     const tower = (json: object): unknown => readImageEncoder(json as Record<string, unknown>, 'config.json');
     const found = { hidden_size: 12, num_attention_heads: 3, patch_size: 4 };
     expect(tower({ model_type: 'clip_vision_model', projection_dim: 5, ...found })).toMatchObject({

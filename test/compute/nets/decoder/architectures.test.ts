@@ -178,7 +178,7 @@ describe('a model folder', () => {
       (folder) => renameSync(join(folder, 'model.safetensors'), join(folder, 'pytorch_model.bin')),
       /no weights; .*; found: pytorch_model\.bin, pickles/,
     ],
-  ])('is refused with %s', (_, name, spoil, message) => {
+  ])('is rejected with %s', (_, name, spoil, message) => {
     const folder = changed(name, {});
     spoil(folder);
     expect(() => openDecoder(folder)).toThrow(message);
@@ -327,7 +327,7 @@ describe('a model folder', () => {
     expect(() => checkDecoder(folder)).toThrow(message);
   });
 
-  it('is refused with another size of heads than its width has, where only the width counts', () => {
+  it('is rejected with another size of heads than its width has, if only the width counts', () => {
     const read = (head_dim: number) => readArchitecture({ model_type: 'qwen2_vl', ...sizes, head_dim }, 'here').config;
     expect(read(4).head_dim).toBe(4);
     expect(() => read(8)).toThrow(/head_dim 8 is not supported/);

@@ -16,7 +16,7 @@ const usual = {
 };
 
 describe('the config', () => {
-  it('has the sizes of the published weights where it does not say others', () => {
+  it('has the sizes of the published weights if it does not say others', () => {
     expect(readEmu3Vision(published, 'here')).toEqual({ layout: 'published', ...usual });
     expect(readEmu3Vision(converted, 'here')).toEqual({ layout: 'transformers', ...usual });
     expect(readEmu3Vision({ model_type: 'emu3', vq_config: {}, text_config: { hidden_size: 7 } }, 'here')).toEqual({
@@ -75,7 +75,7 @@ describe('the config', () => {
     [{ ...converted, attn_resolutions: [1] }, 'hidden_size is 1024, but attention has 512 channels'],
     [{ ...converted, num_attention_heads: 3 }, 'hidden_size 1024 is not a multiple of its 3 heads'],
     [{ model_type: 'emu3' }, 'vq_config: '],
-  ])('refuses %j', (json, message) => {
+  ])('rejects %j', (json, message) => {
     const read = (): unknown => readEmu3Vision(json as Record<string, unknown>, 'here');
     expect(read).toThrow(CheckpointError);
     expect(read).toThrow(message);

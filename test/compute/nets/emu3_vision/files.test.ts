@@ -47,7 +47,7 @@ describe.each(['published', 'transformers'])("a folder of %s' names", (name) => 
     );
   });
 
-  it('is refused with a tensor that nothing reads, one that is missing, and one of another shape', () => {
+  it('is rejected with a tensor that nothing reads, one that is missing, and one of another shape', () => {
     const extra = withTensors(name, (tensors) => {
       tensors.set('decoder.conv_out.lora', { shape: [1], data: new Float32Array(1) });
     });
@@ -62,7 +62,7 @@ describe.each(['published', 'transformers'])("a folder of %s' names", (name) => 
     }
   });
 
-  it('is refused without weights', () => {
+  it('is rejected without weights', () => {
     const empty = newFolder();
     cpSync(folder, empty, { recursive: true });
     rmSync(join(empty, WEIGHTS));
@@ -94,7 +94,7 @@ describe('within an Emu3', () => {
     expect(open(earlier).weights).toEqual(open(folder).weights);
   });
 
-  it('is refused where the file holds none, and for tensors under its prefix that nothing reads', () => {
+  it('is rejected where the file holds none, and for tensors under its prefix that nothing reads', () => {
     const without = renamed((name) => name.replace('vqmodel', 'vision'));
     expect(() => check(without)).toThrow('this Emu3 has no image tokenizer');
     const more = renamed((name) => name.replace('quant_conv.conv.bias', 'quant_conv.conv.offset'));

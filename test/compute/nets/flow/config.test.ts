@@ -202,7 +202,7 @@ it.each<[string, unknown, RegExp]>([
   ['a second attention beyond the last', { ...sd35, num_layers: 12 }, /dual_attention_layers has 12.*num_layers is 12/],
   ['a style image beside it', { ...sd3, ip_adapter: adapter }, /SD3Transformer2DModel: ip_adapter/],
   ['an odd axis', { ...fill, axes_dims_rope: [15, 57, 56] }, /axes_dims_rope has 15/],
-])('refuses %s', (_name, json, message) => {
+])('rejects %s', (_name, json, message) => {
   expect(() => readFlowConfig(json, 'there/config.json')).toThrow(message);
   try {
     readFlowConfig(json, 'there/config.json');

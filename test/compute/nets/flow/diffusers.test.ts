@@ -154,7 +154,7 @@ describe.each([
   });
 });
 
-it('refuses tensors of FLUX.2 that it does not read', () => {
+it('rejects tensors of FLUX.2 that it does not read', () => {
   const folder = newFolder();
   const from = join(fixtures, 'flux2');
   cpSync(join(from, 'config.json'), join(folder, 'config.json'));
@@ -167,7 +167,7 @@ it('refuses tensors of FLUX.2 that it does not read', () => {
   expect(() => openFlowTransformer(folder)).toThrow('unused tensors: x_embedder.bias');
 });
 
-it('refuses more images than a model takes', () => {
+it('rejects more images than a model takes', () => {
   const { config } = openFlowTransformer(join(fixtures, 'flux'));
   const graph = new Graph('several');
   expect(() => velocity(graph, config, SEVERAL, flowInputs(graph, config, SEVERAL))).toThrow(

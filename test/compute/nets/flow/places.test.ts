@@ -40,7 +40,7 @@ it('has the tensors that diffusers stores, and LoRA beside its linear layers', (
   expect([...flowLinearLayers(config)].sort()).toEqual(matrices.map(([name]) => name).sort());
 });
 
-it('refuses an image that is larger than its table, and a second one', () => {
+it('rejects an image that is larger than its table, and a second one', () => {
   const draw = (shape: Parameters<typeof velocity>[2]): unknown => {
     const graph = new Graph('flow');
     return velocity(graph, config, shape, flowInputs(graph, config, shape));

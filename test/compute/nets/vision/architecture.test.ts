@@ -11,7 +11,7 @@ const both = 'words and images';
 it.each([
   [[2, 1], /deepstack_visual_indexes: found \[2, 1\]; allowed: ascending numbers of blocks below depth, 4/],
   [[1, 4], /deepstack_visual_indexes: found \[1, 4\]/],
-])('refuses DeepStack of blocks %j', (deepstack_visual_indexes, message) => {
+])('rejects DeepStack of blocks %j', (deepstack_visual_indexes, message) => {
   const vision_config = { depth: 4, out_hidden_size: 8, deepstack_visual_indexes };
   expect(() => readVision({ model_type: 'qwen3_vl', vision_config }, 8, 'config.json')).toThrow(message);
 });
@@ -20,7 +20,7 @@ it.each([
   ['mrope_interleaved', { rope_parameters: { mrope_interleaved: false } }, {}, /mrope_interleaved false is not/],
   ['the activation', {}, { hidden_act: 'silu' }, /vision_config\.hidden_act/],
   ['the rotation', {}, { rope_parameters: { rope_theta: 500 } }, /vision_config\.rope_parameters\.rope_theta/],
-])('refuses another value of %s', (_, text, vision, message) => {
+])('rejects another value of %s', (_, text, vision, message) => {
   const sizes = { vocab_size: 9, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 4, num_attention_heads: 2 };
   const json = {
     model_type: 'qwen3_vl',
@@ -43,7 +43,7 @@ it('is written as it is read', () => {
   }
 });
 
-it('refuses a model whose windows hold no token', () => {
+it('rejects a model whose windows hold no token', () => {
   const read = (window_size: number) =>
     readVision({ model_type: 'qwen2_5_vl', vision_config: { out_hidden_size: 8, window_size } }, 8, 'config.json');
   expect(read(28).windows?.window_size).toBe(28);

@@ -190,7 +190,7 @@ describe.each(families)('a model that sees, as transformers computes it: %s', (f
   });
 
   // Prompts of its own have several lengths.
-  it.skipIf(givenOf(family) !== given)('decodes answers to other pictures in the same graph', async () => {
+  it.skipIf(givenOf(family) !== given)('decodes answers to other images in the same graph', async () => {
     const sampler = new Sampler(model, { contextSize: 100, constrained: false, separateVocabularies: false, session });
     const compile = vi.spyOn(Session, 'compile');
     for (const tokens of prompts(family)) {

@@ -32,7 +32,7 @@ describe('the canary of a pool', () => {
     ['is gone', null, /ECONNREFUSED/],
     ['takes another token', { token: 'a-rotated-token-of-the-test' }, /token rejected/],
     ['scores with other settings', { token, digest: 'other' }, /settings of the reward servers have changed/],
-  ])('says so where the server %s', async (_what, later, found) => {
+  ])('reports it where the server %s', async (_what, later, found) => {
     const first = await here.start(reward(), { token });
     const pool = await readyPool([first.url]);
     const port = Number(new URL(first.url).port);

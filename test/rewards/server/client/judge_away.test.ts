@@ -50,7 +50,7 @@ function poolOf(servers: readonly Counted[], options: Partial<RewardPoolOptions>
   return pool;
 }
 
-describe('a pool with a server whose judge is away', () => {
+describe('a pool with a server whose judge is unreachable', () => {
   it.each<UnscoredReason>(['timeout', 'connection', 'rate_limited', 'server_error', 'aborted'])(
     'asks the next one after %s',
     async (reason) => {

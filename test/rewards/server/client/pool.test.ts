@@ -284,7 +284,7 @@ describe('records', () => {
 });
 
 describe('the term remote', () => {
-  it('waits for its servers, and reports it where none comes', async () => {
+  it('waits for its servers, and reports it if none comes', async () => {
     const fields = { endpoint: 'http://127.0.0.1:9', wait_s: 0 };
     const { z } = await import('zod');
     const schema = z.strictObject(remote.fields);

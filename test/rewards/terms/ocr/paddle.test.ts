@@ -213,7 +213,7 @@ describe('the folder of an export', () => {
   it.each([
     ['holds no rec.onnx', ['det.onnx', 'dict.txt', 'direct.onnx']],
     ['holds several (a_det.onnx, b_det.onnx)', ['a_det.onnx', 'b_det.onnx', 'rec.onnx', 'dict.txt']],
-  ])('says that it %s', (problem, names) => {
+  ])('reports that it %s', (problem, names) => {
     write(...names);
     expect(() => findPaddleFiles(folder)).toThrow(ConfigError);
     expect(() => findPaddleFiles(folder)).toThrow(problem);

@@ -117,7 +117,7 @@ describe('ocr', () => {
     },
   );
 
-  it('is 0 by rule where the answer does not decode', async () => {
+  it('is 0 by rule if the answer does not decode', async () => {
     engineThat([]);
     const term = await ocr.create(defaults(ocr.fields), services());
     expect(await term.score(item(null))).toEqual({ kind: 'zero_by_rule', reason: 'undecodable', parts: {} });

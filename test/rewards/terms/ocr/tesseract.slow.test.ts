@@ -100,7 +100,7 @@ describe('language data', () => {
     ['no such package', 'xxx', null, 'npm install @tesseract.js-data/xxx'],
     ['no such file', 'xxx', folder, 'leave language_data out'],
     ['a package that lacks one of two', 'eng+xxx', null, 'npm install @tesseract.js-data/xxx'],
-  ])('says what to do about %s', (_, language, from, next) => {
+  ])('explains what to do about %s', (_, language, from, next) => {
     expect(() => loadLanguages(language, from)).toThrow(ConfigError);
     expect(() => loadLanguages(language, from)).toThrow(
       expect.objectContaining({ next: expect.stringContaining(next) as string }) as Error,

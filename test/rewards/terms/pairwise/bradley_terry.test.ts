@@ -41,7 +41,7 @@ describe('strengths by Bradley and Terry', () => {
     worths(players, games).forEach((worth, i) => expect(strengths[i]).toBeCloseTo(Math.log(worth), 8));
   });
 
-  it('are finite where one wins everything, and 0 where no one has met', () => {
+  it('are finite where one wins everything, and 0 if no one has met', () => {
     const games = [1, 2, 3].map((second): Game => ({ first: 0, second, share: 1 }));
     const { strengths } = fitStrengths(4, games);
     expect(strengths[0]).toBeGreaterThan(1);

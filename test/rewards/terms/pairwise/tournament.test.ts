@@ -38,7 +38,7 @@ describe('a Swiss tournament', () => {
     [9, 4],
     [16, 4],
     [64, 6],
-  ])('of %i has %i rounds, in which nobody meets twice', async (players, rounds) => {
+  ])('of %i has %i rounds, in which no one meets twice', async (players, rounds) => {
     expect(usualRounds(players)).toBe(rounds);
     for (let seed = 0; seed < 20; seed++) {
       const { met } = await play(players, null, seed);
@@ -66,7 +66,7 @@ describe('a Swiss tournament', () => {
     expect(pairRound({ ...round, satOut: [0, 1, 1] })).toEqual([[1, 2]]);
   });
 
-  it('pairs as many as it can where all others have met', () => {
+  it('pairs as many as it can if all others have met', () => {
     const haveMet = (one: number, other: number): boolean => one === 0 || other === 0;
     const round = { points: [3, 2, 1, 0], places: [0, 1, 2, 3], satOut: [0, 0, 0, 0] };
     expect(pairRound({ ...round, haveMet })).toEqual([[1, 2]]);

@@ -137,7 +137,7 @@ describe('the licence on a card', () => {
   });
 });
 
-describe('how a card says that an adapter is loaded', () => {
+describe('how a card reports that an adapter is loaded', () => {
   const adapter = (base: string) => ({
     'adapter_config.json': { peft_type: 'LORA', task_type: 'CAUSAL_LM', base_model_name_or_path: base },
   });
@@ -172,7 +172,7 @@ describe('how a card says that an adapter is loaded', () => {
   });
 });
 
-it('says how diffusers loads LoRA of a transformer', () => {
+it('explains how diffusers loads LoRA of a transformer', () => {
   const model = folder();
   mkdirSync(model, { recursive: true });
   writeFileSync(join(model, 'config.json'), JSON.stringify({ _class_name: 'FluxTransformer2DModel' }));

@@ -95,7 +95,7 @@ it('leaves a checkpoint that is damaged, and reports it', async () => {
   expect(branches()).toEqual([]);
 });
 
-it('says what is not published, continues, and does it the next time', async () => {
+it('reports what is not published, continues, and does it the next time', async () => {
   const run = new FakeRun(folder());
   for (const iteration of [10, 20]) checkpoint(run, iteration);
   answer = ({ branch, iteration }) =>
@@ -112,7 +112,7 @@ it('says what is not published, continues, and does it the next time', async () 
   expect(await publish(run)).toBe(1);
 });
 
-it('says it once where no checkpoint could be published', async () => {
+it('says it once if no checkpoint could be published', async () => {
   const run = new FakeRun(folder());
   for (const iteration of [10, 20]) checkpoint(run, iteration);
   answer = () => ({ problem: 'there is no token', lasting: true });
@@ -120,7 +120,7 @@ it('says it once where no checkpoint could be published', async () => {
   expect(said).toEqual(['iteration 10 was not published: there is no token']);
 });
 
-it('refuses what cannot name a repository, and notes of another version', async () => {
+it('rejects what cannot name a repository, and notes of another version', async () => {
   const run = new FakeRun(folder());
   await expect(
     publish(run, { settings: { every_n_iterations: 1, repo_id: 'a/b/c', private: true } }),

@@ -131,7 +131,7 @@ describe('W&B', () => {
     expect(said).toContain(`W&B: ${stub.url}/team/edits/runs/mine`);
   });
 
-  it('loses no row and doubles none where every third request fails and the server is away for a while', async () => {
+  it('loses no row and doubles none where every third request fails and the server is unreachable for a while', async () => {
     const run = new FakeRun(folder());
     let random = 7;
     const chance = (): number => (random = (random * 16807) % 2147483647) / 2147483647;
@@ -220,7 +220,7 @@ describe('W&B', () => {
     expect(stub.run('run').summary).toContain('"validation/best":9');
   });
 
-  it('says once that the key is wrong; rows wait and follow later', async () => {
+  it('reports once that the key is wrong; rows wait and follow later', async () => {
     const run = new FakeRun(folder());
     const wrong = { ...stub.env, WANDB_API_KEY: 'b'.repeat(40) };
     const tracking = follow(run, { env: wrong });
@@ -245,7 +245,7 @@ describe('W&B', () => {
     expect(iterations()).toEqual([1]);
   });
 
-  it('does not wait long for a server that is gone when the run ends, and sends the rest later', async () => {
+  it('does not wait long for a server that is missing when the run ends, and sends the rest later', async () => {
     const run = new FakeRun(folder());
     const tracking = follow(run, { finishMs: 500 });
     run.iterations(1, 3);
@@ -261,7 +261,7 @@ describe('W&B', () => {
     expect(iterations()).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9]);
   });
 
-  it('says it where the server refuses lines, and stops sending', async () => {
+  it('says it where the server rejects lines, and stops sending', async () => {
     const run = new FakeRun(folder());
     stub.fault = ({ what }) =>
       what === 'file_stream' ? { kind: 'status', status: 404, body: { error: 'not now' } } : null;
@@ -271,7 +271,7 @@ describe('W&B', () => {
     expect(stub.requests.filter(({ what }) => what === 'file_stream')).toHaveLength(1);
   });
 
-  it('sends episodes as a table and as images, each image once; one that is gone is said to be', async () => {
+  it('sends episodes as a table and as images, each image once; one that is missing is reported to be', async () => {
     const run = new FakeRun(folder());
     const picture = (shade: number): string =>
       storePng(run.paths, encodePlainPng({ width: 2, height: 3, data: new Uint8Array(18).fill(shade) }));
@@ -362,7 +362,7 @@ describe('W&B', () => {
     expect(stub.run('run').complete).toBe(true);
   });
 
-  it('continues without images where the server does not take files', async () => {
+  it('continues without images if the server does not take files', async () => {
     const run = new FakeRun(folder());
     run.episodes(1, [{ iteration: 1, sample: 'a', instruction: 'x', edited: null, outcome: {} }]);
     run.iterations(1, 2);
@@ -424,7 +424,7 @@ describe('W&B', () => {
     [{ WANDB_BASE_URL: 'https://wandb.ai' }, 'WANDB_BASE_URL: the address is not the API of wandb.ai'],
     [{ WANDB_BASE_URL: 'http://u:p@host' }, 'contains a user name or password'],
     [{ WANDB_API_KEY: 'short-key' }, 'WANDB_API_KEY: the W&B key has 3 characters; allowed: at least 40'],
-  ])('says what is wrong with %j', async (env, message) => {
+  ])('reports what is wrong with %j', async (env, message) => {
     await forward(new FakeRun(folder()), { env: { ...stub.env, ...env } });
     expect(said).toHaveLength(1);
     expect(said[0]).toContain(message);

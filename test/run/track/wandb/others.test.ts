@@ -49,7 +49,7 @@ function warned(): string[] {
   return said.splice(0).filter((line) => line.includes('another writer'));
 }
 
-it('has all of its rows under another id once others wrote, says so once, and keeps that id', async () => {
+it('has all of its rows under another id once others wrote, reports it once, and keeps that id', async () => {
   const run = new FakeRun(folder());
   run.iterations(0, 2);
   run.says('first');

@@ -90,7 +90,7 @@ describe('an image', () => {
     ]);
   });
 
-  it('is made of another one where there is a source', async () => {
+  it('is made of another one if there is a source', async () => {
     const stub = await started();
     const source = await encodePng(imageOf(digestOf('source', 0), 16, 24));
     const answered = await clientOf(stub.url).draw({ prompt: 'make it red', seed: 3, source }, within(60));
@@ -121,7 +121,7 @@ describe('an image', () => {
     expect(stub.asked).toHaveLength(4);
   });
 
-  it('comes from hosted models at once where several are asked for first, and after others were drawn before', async () => {
+  it('comes from hosted models at once if several are asked for first, and after others were drawn before', async () => {
     const stub = await started({ kind: 'hosted' });
     const notes: string[] = [];
     const client = clientOf(stub.url, { onNote: (note) => notes.push(note) });
@@ -156,7 +156,7 @@ describe('what goes wrong each time', () => {
     ['no image in it', () => holding(base64(Buffer.from('<svg/>'))), 'invalid image: cannot decode'],
     ['one that ends early', async () => holding(base64((await png(24, 16)).subarray(0, 60))), 'invalid image: cannot'],
     ['text', () => replying(() => '"a cat, drawn"'), 'text instead of an image: "a cat, drawn"'],
-  ])('is said: %s', async (_, fault, says) => {
+  ])('is reported: %s', async (_, fault, says) => {
     const stub = await started();
     always(stub, await fault());
     const client = clientOf(stub.url, { settings: { max_attempts: 2 } });
@@ -193,7 +193,7 @@ describe('what goes wrong each time', () => {
   });
 });
 
-describe('a prompt that is refused', () => {
+describe('a prompt that is rejected', () => {
   const policy = status(400, {
     error: { message: 'Your request was rejected by the safety system.', code: 'content_policy_violation' },
   });
@@ -243,7 +243,7 @@ describe('a look at servers', () => {
     expect(await clientOf([open.url, bare.url]).problems(within(60))).toEqual([]);
   });
 
-  it('says what is wrong with each', async () => {
+  it('reports what is wrong with each', async () => {
     const [other, gone, keyed] = [
       await started({ model: 'flux' }),
       await started(),

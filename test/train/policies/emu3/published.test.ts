@@ -83,7 +83,7 @@ describe('a tokenizer that is none of text and images', () => {
       [visualToken(0), visualToken(2), visualToken(1)],
       /not in order: <\|visual token 000001\|> has id 11/,
     ],
-  ])('is refused where it lacks %s', (_what, special, last, message) => {
+  ])('is rejected where it lacks %s', (_what, special, last, message) => {
     const tokenizer = new WordTokenizer(wordTokenizerJson(special, [], last), 'x');
     expect(() => new TokenSpace(tokenizer, SAMPLED)).toThrow(CheckpointError);
     expect(() => new TokenSpace(tokenizer, SAMPLED)).toThrow(message);

@@ -89,7 +89,7 @@ describe('parsing answers', () => {
     ['no header', spoil((ids) => ids.splice(0, 3))],
     ['an image of no rows', Int32Array.from(space.image(grid(0, 3)).slice(1))],
     ['an image of no columns', Int32Array.from(space.image(grid(2, 0)).slice(1))],
-  ])('refuses %s', (_name, ids) => {
+  ])('rejects %s', (_name, ids) => {
     expect(space.parse(ids, true).grid).toBeNull();
   });
 
@@ -133,7 +133,7 @@ describe('parsing answers', () => {
       ['an empty row', `<|image token|> <|extra_200|> ${ends}`],
       ['no end of the last row', `${rows} ${code(1)} ${code(1)} ${ends}`],
       ['no end of the image', `${rows} <|extra_201|>`],
-    ])('refuses %s', (_name, text) => {
+    ])('rejects %s', (_name, text) => {
       expect(parse(text).grid).toBeNull();
     });
   });

@@ -139,7 +139,7 @@ describe('a LoRA of diffusers', () => {
       (name: string) => name.replace('transformer.', 'text_encoder.'),
       'not a tensor of LoRA on a transformer',
     ],
-  ])('%s is refused', async (_, beside, metadata, rename, message) => {
+  ])('%s is rejected', async (_, beside, metadata, rename, message) => {
     const { folder } = await foreign(beside, metadata, rename);
     expect(() => openFlowModel(folder)).toThrow(message);
   });

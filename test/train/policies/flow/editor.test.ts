@@ -133,7 +133,7 @@ describe('a frozen model', () => {
     ],
     ['of other latents', { ...besides, in_channels: 10, out_channels: 5 }, /latents have 3 channels/],
     ['that wants a summary', { ...besides, pooled_projection_dim: 4 }, /needs a pooled text vector/],
-  ])('%s is refused', (_, of, message) => {
+  ])('%s is rejected', (_, of, message) => {
     expect(() => editor(of)).toThrow(message);
   });
 });

@@ -122,7 +122,7 @@ describe.each([ofAdapter, ofLora])('a flow model held in float16 that trains $tr
 });
 
 describe('a flow model stored in float16', () => {
-  it('is refused by the name of what it does not hold, and only where that stays frozen', () => {
+  it('is rejected by the name of what it does not hold, and only where that stays frozen', () => {
     const large = (name: string) =>
       base((weights) => {
         must(weights.get(name), name).data[3] = 70_000;

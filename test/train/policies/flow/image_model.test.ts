@@ -57,7 +57,7 @@ async function images(model: FlowImageModel, ...asked: (readonly [string, number
 }
 
 describe('a frozen flow model as the maker of images', () => {
-  it('makes the same image of the same prompt and seed, whatever is asked besides', async () => {
+  it('makes the same image of the same prompt and seed, whatever is asked in addition to', async () => {
     const model = open();
     const before = [...weights].map(([name, { data }]) => [name, data.slice()] as const);
     const [first, other, again, noise, none] = await images(
@@ -82,7 +82,7 @@ describe('a frozen flow model as the maker of images', () => {
     [{ config: { ...config, joint_attention_dim: 9 } }, 'the model reads texts of width 9'],
     [{ config: { ...config, ip_adapter: { tokens: 1, image_embed_dim: 2, scale: 1 } } }, 'a style image'],
     [{ config: { ...config, in_channels: 30, out_channels: 30 } }, 'latents have 3 channels'],
-  ])('refuses a model that does not fit: %#', (model, message) => {
+  ])('rejects a model that does not fit: %#', (model, message) => {
     expect(() => requireFit({ model, codec: pixelCodec, encoder, making })).toThrow(CheckpointError);
     expect(() => requireFit({ model, codec: pixelCodec, encoder, making })).toThrow(message);
   });

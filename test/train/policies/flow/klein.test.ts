@@ -144,7 +144,7 @@ describe('FLUX.2-klein', () => {
     );
   });
 
-  it('is refused with parts of another model', () => {
+  it('is rejected with parts of another model', () => {
     const other = changed('model_index.json', (text) => text.replace('AutoencoderKLFlux2', 'AutoencoderKL'));
     expect(() => readPipeline(other)).toThrow('vae is AutoencoderKL; allowed: AutoencoderKLFlux2');
     expect(() => checkPipeline(pipeline, 'flux', null)).toThrow(

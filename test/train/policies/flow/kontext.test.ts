@@ -129,7 +129,7 @@ describe('FLUX.1-Kontext', () => {
     }
   });
 
-  it('is refused for hidden states, and with another text encoder', () => {
+  it('is rejected for hidden states, and with another text encoder', () => {
     expect(() => requireReadsStates(config, 'here')).toThrow('pooled text vector');
     const other = { width: 24, pooledWidth: 11 };
     expect(() => requireReadsEncoded(config, other, 'here')).toThrow(

@@ -134,7 +134,7 @@ describe.each([
     expect(await resumed.checksum()).toBe(await policy.checksum());
   });
 
-  it('refuses another base than it was trained on', async () => {
+  it('rejects another base than it was trained on', async () => {
     const base = wholeFolder();
     const policy = policyOf(loadFlow(base, training));
     const folder = write(await policy.files());

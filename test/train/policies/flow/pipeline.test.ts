@@ -228,7 +228,7 @@ describe('the noise levels of a pipeline', () => {
   });
 });
 
-describe('a pipeline that is not supported is refused', () => {
+describe('a pipeline that is not supported is rejected', () => {
   const [index, scheduler] = ['model_index.json', 'scheduler/scheduler_config.json'];
   const [clip, t5] = ['text_encoder/config.json', 'text_encoder_3/config.json'];
   it.each<[string, string, object, string]>([

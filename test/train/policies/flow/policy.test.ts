@@ -76,7 +76,7 @@ describe('a flow policy that samples', () => {
     expect(alone[0].map(({ logProbs }) => logProbs)).toEqual(whole[2].map(({ logProbs }) => logProbs));
   });
 
-  it('says that an image is none where its numbers are not finite', async () => {
+  it('reports that an image is none where its numbers are not finite', async () => {
     const broken = smallFlow();
     broken.weights.get('proj_out.bias')!.data[0] = NaN;
     await expect(sampled(open(broken), broken, { prompts: 1, answers: 1 })).rejects.toThrow(

@@ -79,7 +79,7 @@ describe('noisyRange', () => {
     expect(noisyRange(50, { ...all, fraction: 0.58 }, 0.5)).toEqual([0, 29]);
   });
 
-  it('refuses a window that does not fit', () => {
+  it('rejects a window that does not fit', () => {
     const window = { size: 4, range: [7, 10] as const };
     expect(() => noisyRange(10, { ...all, window }, 0)).toThrow(
       'a window of 4 noisy steps does not fit into steps 7 to 9 of 10',

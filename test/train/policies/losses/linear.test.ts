@@ -97,7 +97,7 @@ describe('a loss given by its derivatives', () => {
     expect(linearLoss(loss, logProbs, { ...target, advantages: 0.5 })).toEqual(linearLoss(loss, logProbs, alike));
   });
 
-  it('refuses a target that lacks what the loss reads', () => {
+  it('rejects a target that lacks what the loss reads', () => {
     expect(() => linearLoss({ policy: 'ratio', clip: null, kl: null }, logProbs, { ...target, old: null })).toThrow(
       /old/,
     );

@@ -71,7 +71,7 @@ describe('a checkpoint of a policy at a training server', () => {
       async () => ({ archive: await archiveOf({ 'config.json': '{}', 'model.safetensors': 'x' }) }),
       /do not contain the adapter: the server returned the whole model, with the adapter merged into it/,
     ],
-  ])('goes on without it where the server %s, which is said once', async (_, options, message) => {
+  ])('continues without it where the server %s, which is reported once', async (_, options, message) => {
     const stub = await started(await options());
     const notes: string[] = [];
     const policy = servedPolicy(stub, { notes });

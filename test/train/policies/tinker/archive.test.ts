@@ -39,7 +39,7 @@ describe("a training server's archive of an adapter", () => {
     ['a tensor that is none of an adapter', { 'base_model.model.lm_head.weight': '' }, /is not a tensor of a LoRA/],
     ['an adapter of a kind that is not supported', { use_dora: 'true' }, /use_dora: true: DoRA has magnitudes/],
     ['no JSON', { config: '{' }, /not valid JSON/],
-  ])('is refused where it holds %s', async (_, changes, message) => {
+  ])('is rejected where it holds %s', async (_, changes, message) => {
     const { checkpoint, base } = adapterCheckpoint(newFolder());
     const whole = skyrlAdapter(checkpoint);
     await expect(adapterFilesIn(await archiveOf(changed(whole, changes)), base, 'http://server')).rejects.toThrow(
@@ -47,7 +47,7 @@ describe("a training server's archive of an adapter", () => {
     );
   });
 
-  it('is refused where it is no archive, or is cut off', async () => {
+  it('is rejected where it is no archive, or is cut off', async () => {
     const { checkpoint, base } = adapterCheckpoint(newFolder());
     const archive = await archiveOf(skyrlAdapter(checkpoint));
     for (const bytes of [archive.subarray(0, archive.length / 2), Buffer.from('<html>'.repeat(200))]) {

@@ -158,7 +158,7 @@ describe('a policy at a training server', () => {
     await Promise.all([again.dispose(), resumed.dispose()]);
   });
 
-  it('refuses a checkpoint of another model', async () => {
+  it('rejects a checkpoint of another model', async () => {
     const folder = folders();
     const stub = await started();
     const policy = servedPolicy(stub);
@@ -260,7 +260,7 @@ describe('a policy at a training server', () => {
     await Promise.all([policy.dispose(), others.dispose()]);
   });
 
-  it('waits for an adapter where all are in use, and has it once another run lets go of its own', async () => {
+  it('waits for an adapter if all are in use, and has it once another run lets go of its own', async () => {
     const stub = await started({ mostModels: 1 });
     const first = servedPolicy(stub);
     await trained(first, 0, 1);
@@ -295,7 +295,7 @@ describe('a policy at a training server', () => {
     ['of another number of datums', (all) => all.slice(1), /results for 16 datums/],
     ['of another length', ([first, ...rest]) => [first.slice(1), ...rest], /datum 0 has/],
     ['that are not finite', ([[, ...first], ...rest]) => [[NaN, ...first], ...rest], /token 0 of datum 0/],
-  ])('refuses log-probabilities %s', async (_, change, message) => {
+  ])('rejects log-probabilities %s', async (_, change, message) => {
     const stub = await started();
     const policy = servedPolicy(stub);
     stub.fault = ({ path }) => (path === '/forward_backward' ? { kind: 'log_probs', change } : null);
@@ -303,7 +303,7 @@ describe('a policy at a training server', () => {
     await policy.dispose();
   });
 
-  it('refuses tokens that the tokenizer does not have', async () => {
+  it('rejects tokens that the tokenizer does not have', async () => {
     const stub = await started({ vocabulary: VOCABULARY + 8 });
     const policy = servedPolicy(stub);
     await expect(sampled(policy, request('beyond', 32))).rejects.toThrow(/sampled token 1[2-9]/);

@@ -99,7 +99,7 @@ describe('a training server', () => {
     await connection.close();
   });
 
-  it.each(Object.entries(said) as [Flaw, RegExp][])('with the flaw %s is refused', async (flaw, found) => {
+  it.each(Object.entries(said) as [Flaw, RegExp][])('with the flaw %s is rejected', async (flaw, found) => {
     const stub = await started(flaw);
     const error: unknown = await probed(stub).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(ProbeError);

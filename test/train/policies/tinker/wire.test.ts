@@ -93,7 +93,7 @@ describe('a pass', () => {
     });
   });
 
-  it('is refused without data, tokens or targets, with other lengths and numbers that are not finite', () => {
+  it('is rejected without data, tokens or targets, with other lengths and numbers that are not finite', () => {
     const { input, lossInputs } = datum;
     expect(() => checkData([])).toThrow('without data');
     expect(() => checkData([{ input: [], lossInputs }])).toThrow('datum 0 has no tokens');

@@ -91,7 +91,7 @@ describe('an answer', () => {
     });
   });
 
-  it('is null where the server has no such model', async () => {
+  it('is null if the server has no such model', async () => {
     expect(await client.complete({ ...request, model: 'other' }, within(60))).toBeNull();
   });
 
@@ -114,7 +114,7 @@ describe('what is not asked again', () => {
     return (error as EndpointError).toText();
   };
 
-  it('is refused with what can be done', async () => {
+  it('is rejected with what can be done', async () => {
     expect(await advice({ apiKey: 'secret-key' }, {})).toContain('rollout.engine.api_key_env');
     expect(await advice({ maxModelLen: 8 }, {})).toContain('--max-model-len of at least policy.model_context_size');
     expect(await advice({}, {}, status(400, 'no such field'))).toContain('status 400: no such field');

@@ -159,7 +159,7 @@ describe('a clip that vLLM would see at other times', () => {
     return new ImageUploads(small).sent({ ids: [1, ...Array<number>(count).fill(8), 2], images: [image] });
   };
 
-  it('is refused where the words behind it would begin elsewhere', async () => {
+  it('is rejected where the words behind it would begin elsewhere', async () => {
     // Its larger side has 5 tokens; three steps of a second each, two positions a second, end at position 4.
     const fits = await noted(0.5);
     await expect(send(fits)).resolves.toBeDefined();
@@ -171,7 +171,7 @@ describe('a clip that vLLM would see at other times', () => {
     await expect(long).rejects.toThrow('the words after it start at position 5 in the policy and 6 in vLLM');
   });
 
-  it('is refused where vLLM rounds a time otherwise', async () => {
+  it('is rejected where vLLM rounds a time otherwise', async () => {
     // Steps of 10/3 s: the fourth is at 20 or at 19, far before its larger side of 25 tokens.
     const frame = { width: 200, height: 16, data: new Uint8Array(200 * 16 * 3) };
     const [clip] = await processor.video(evenClip(Array<typeof frame>(8).fill(frame), 5 / 3), 'here');

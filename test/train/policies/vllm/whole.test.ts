@@ -108,7 +108,7 @@ describe('weights that a server reads again', () => {
     expect(stub.weights.version).toBe('editrl-replaced');
   });
 
-  it('are refused to a server whose weights cannot be verified', async () => {
+  it('are rejected to a server whose weights cannot be verified', async () => {
     const { policy, stub } = await started();
     stub.weights.hasDigests = false;
     expect(await failureOf(policy.publish('current'))).toMatch(/no digests of its weights.*\n.*Train an adapter/);
