@@ -3,7 +3,7 @@ Writes the prompt files of a published judge or benchmark from a clone of its re
 
     python scripts/judge_prompts.py NAME CLONE FOLDER
 
-Judges: editscore, unified_reward_edit, rational_rewards_edit and pvc_judge. Benchmarks: gedit, imgedit, rise, kris and gedit_v2. pvc_judge and
+Judges: editscore, unified_reward_edit, rational_rewards_edit, pvc_judge, viescore_published and edit_r1. Benchmarks: gedit, imgedit, rise, kris and gedit_v2. pvc_judge and
 gedit_v2 need PyYAML. Source files are read, never run.
 """
 
@@ -97,6 +97,22 @@ def gedit_v2(clone):
     return {f"gedit_v2_{name}.txt": pair_prompt(clone, dimension) for name, dimension in dimensions.items()}
 
 
+def viescore_published(clone):
+    texts = texts_in(clone / "viescore" / "vie_prompts.py")
+    context = texts["_context_no_delimit"]
+    sc = "\n".join([context, texts["_prompts_0shot_two_image_edit_rule"], texts["_prompts_0shot_tie_rule_SC"]])
+    return {
+        "viescore_published_sc.txt": sc.replace("<instruction>", "{instruction}") + "{source}{edited}",
+        "viescore_published_pq.txt": "\n".join([context, texts["_prompts_0shot_rule_PQ"]]) + "{edited}",
+    }
+
+
+def edit_r1(clone):
+    text = texts_in(clone / "reward_server" / "prompt_template.py")["SCORE_LOGIT"]
+    # Its server leaves the requirements empty if a dataset has none.
+    return {"edit_r1.txt": "{source}{edited}" + text.format(prompt="{instruction}", requirement="")}
+
+
 def gedit(clone):
     texts = texts_in(clone / "GEdit-Bench" / "viescore" / "vie_prompts.py")
     context = texts["_context_no_delimit"]
@@ -184,7 +200,7 @@ def kris(clone):
 
 KNOWN = {
     known.__name__: known
-    for known in (editscore, unified_reward_edit, rational_rewards_edit, pvc_judge, gedit, imgedit, rise, kris, gedit_v2)
+    for known in (editscore, unified_reward_edit, rational_rewards_edit, pvc_judge, viescore_published, edit_r1, gedit, imgedit, rise, kris, gedit_v2)
 }
 
 

@@ -19,6 +19,9 @@ import { remote } from './remote.js';
 import { viescore } from './viescore.js';
 import { wordOverlap } from './word_overlap.js';
 import { editscore } from './editscore.js';
+import { editR1 } from './edit_r1.js';
+import { graded } from './graded.js';
+import { viescorePublished } from './viescore_published.js';
 import { pvcJudge } from './pvc_judge.js';
 import { rationalRewardsEdit } from './rational_rewards_edit.js';
 import { unifiedRewardEdit } from './unified_reward_edit.js';
@@ -42,6 +45,9 @@ export const termKinds = {
   unified_reward_edit: unifiedRewardEdit,
   rational_rewards_edit: rationalRewardsEdit,
   pvc_judge: pvcJudge,
+  viescore_published: viescorePublished,
+  edit_r1: editR1,
+  graded,
   gedit: benchmarkTerm(benchmarks.gedit),
   imgedit: benchmarkTerm(benchmarks.imgedit),
   rise: benchmarkTerm(benchmarks.rise),

@@ -8,6 +8,8 @@ import { scoreChunk } from '../../../src/rewards/score/iteration.js';
 import { rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
 import type { JudgeItem } from '../../../src/rewards/score/types.js';
 import { editscore } from '../../../src/rewards/terms/editscore.js';
+import { editR1 } from '../../../src/rewards/terms/edit_r1.js';
+import { graded as gradedTerm } from '../../../src/rewards/terms/graded.js';
 import { pvcJudge } from '../../../src/rewards/terms/pvc_judge.js';
 import { rationalRewardsEdit } from '../../../src/rewards/terms/rational_rewards_edit.js';
 import { unifiedRewardEdit } from '../../../src/rewards/terms/unified_reward_edit.js';
@@ -32,9 +34,9 @@ const files = {
   pq: prompt('pq.txt', '{edited}Grade the image.\n'),
   report: prompt(
     'report.txt',
-    'You report.\n===\nAsked: {instruction}\n1. Source {source}\n2. Edit {edited}\n\nReport.',
+    'You report.\n===\nRequested: {instruction}\n1. Source {source}\n2. Edit {edited}\n\nReport.',
   ),
-  pair: prompt('pair.txt', 'You compare.\n===\nAsked: {instruction}\nSource:{source}\nA:{first}\nB:{second}'),
+  pair: prompt('pair.txt', 'You compare.\n===\nRequested: {instruction}\nSource:{source}\nA:{first}\nB:{second}'),
 };
 
 const item = (number: number, changes: Partial<JudgeItem> = {}): JudgeItem => ({
@@ -324,6 +326,128 @@ describe('pvc_judge', () => {
   });
 });
 
+describe('viescore_published', () => {
+  it('asks as the published client does, and is the lower grade of each question', async () => {
+    const { stub, reward } = await rewardOf(
+      { name: 'viescore_published', prompt_sc: files.sc, prompt_pq: files.pq },
+      ({ images }) => (images.length === 2 ? scores(9, 4) : scores(10, 9)),
+    );
+    expect(await reward.score(item(5))).toMatchObject({ kind: 'scored', value: expect.closeTo(6, 12) as number });
+    const sampling = { ...common, temperature: 1, top_p: 1, top_k: -1, seed: 42, max_completion_tokens: 1400 };
+    for (const body of await Promise.all(stub.requests.map(logged))) expect(body).toMatchObject(sampling);
+  });
+
+  it('is unscored above its scale', async () => {
+    const { reward } = await rewardOf({ name: 'viescore_published', prompt_sc: files.sc, prompt_pq: files.pq }, () =>
+      scores(11, 4),
+    );
+    expect(await reward.score(item(5))).toMatchObject({ kind: 'unscored', reason: 'out_of_range' });
+  });
+});
+
+describe('edit_r1', () => {
+  it('asks for one token with its alternatives, the images first', async () => {
+    const { stub, reward } = await rewardOf({ name: 'edit_r1', prompt: files.sc }, () => ({ kind: 'text', text: '4' }));
+    // The stub gives no log-probabilities.
+    expect(await reward.score(item(5))).toMatchObject({ kind: 'unscored' });
+    expect(await Promise.all(stub.requests.map(logged))).toEqual([
+      {
+        ...common,
+        temperature: 0,
+        top_p: 1,
+        top_k: -1,
+        seed: 42,
+        max_completion_tokens: 1,
+        logprobs: true,
+        top_logprobs: 20,
+        messages: [
+          {
+            role: 'user',
+            content: [
+              { type: 'image_url', image: 200 },
+              { type: 'image_url', image: 5 },
+              { type: 'text', text: 'Grade the edit.\n\nThe edit was: paint the ball red\n' },
+            ],
+          },
+        ],
+      },
+    ]);
+  });
+
+  const replying = (shares: Readonly<Record<string, number>>) => {
+    const alternatives = Object.entries(shares).map(([token, share]) => [token, Math.log(share)]);
+    const judge = replyingJudge(() => JSON.stringify(alternatives));
+    return editR1.create({ prompt: files.sc, model: null }, testServices(judge));
+  };
+
+  it('is the mean over the digits, as a softmax over their logits alone gives it', async () => {
+    const outcome = await (await replying({ 5: 0.5, 3: 0.3, The: 0.2 })).score(item(5));
+    const softmax = (5 * 0.5 + 3 * 0.3) / (0.5 + 0.3);
+    expect(outcome).toMatchObject({ kind: 'scored', value: expect.closeTo(softmax / 5, 12) as number });
+    expect(outcome.parts).toMatchObject({ 'edit_r1/coverage': expect.closeTo(0.8, 12) as number });
+  });
+
+  it('is unscored if the judge was about to answer something else', async () => {
+    expect(await (await replying({ 5: 0.3, The: 0.7 })).score(item(5))).toMatchObject({ kind: 'unscored' });
+  });
+});
+
+describe('graded', () => {
+  const term = { name: 'graded', prompt: files.sc };
+  const replying = (fields: object, ...grades: readonly number[]) =>
+    rewardOf({ ...term, ...fields }, () => ({ kind: 'text', text: JSON.stringify({ reasoning: 'x', score: grades }) }));
+
+  it.each<[object, number[], number]>([
+    [{}, [7], 0.7],
+    [{ scale: [1, 5] }, [5], 1],
+    [{ scale: [1, 5] }, [1], 0],
+    [{ scale: [-2, 2] }, [1], 0.75],
+    [{ scale: [0, 100] }, [12.5], 0.125],
+    [{ scale: [1, 5], scores: 2 }, [5, 2], 0.625],
+    [{ scale: [1, 5], scores: 2, combine: 'min' }, [5, 2], 0.25],
+  ])('%j of %j is %d', async (fields, grades, value) => {
+    const outcome = await (await replying(fields, ...grades)).reward.score(item(5));
+    expect(outcome).toMatchObject({ kind: 'scored', value, normalised: value });
+  });
+
+  it('requests its form, and can leave it out', async () => {
+    const { stub, reward } = await replying({ scale: [1, 5], scores: 2 }, 4, 4);
+    await reward.score(item(5));
+    expect(stub.requests[0].body).toMatchObject({
+      response_format: {
+        type: 'json_schema',
+        json_schema: {
+          schema: { properties: { score: { minItems: 2, maxItems: 2, items: { minimum: 1, maximum: 5 } } } },
+        },
+      },
+    });
+    const plain = await replying({ structured: false }, 4);
+    await plain.reward.score(item(5));
+    expect(plain.stub.requests[0].body).not.toHaveProperty('response_format');
+  });
+
+  it.each([
+    [{ scale: [1, 5] }, [0], 'out_of_range'],
+    [{ scale: [1, 5] }, [6], 'out_of_range'],
+    [{ scores: 2 }, [5], 'unparsable'],
+  ])('%j is unscored for %j', async (fields, grades, reason) => {
+    expect(await (await replying(fields, ...grades)).reward.score(item(5))).toMatchObject({ kind: 'unscored', reason });
+  });
+
+  it('is the mean of its passes', async () => {
+    const { stub, reward } = await rewardOf({ ...term, repeats: 2, temperature: 0.7 }, ({ body }) => ({
+      kind: 'text',
+      text: JSON.stringify({ reasoning: 'x', score: [body['seed'] === 42 ? 4 : 8] }),
+    }));
+    expect(await reward.score(item(5))).toMatchObject({ value: expect.closeTo(0.6, 12) as number });
+    expect(stub.requests).toHaveLength(2);
+  });
+
+  it('rejects a scale that is upside down', () => {
+    expect(gradedTerm.conflict?.({ scale: [5, 1] } as never)).toMatchObject({ field: 'scale' });
+  });
+});
+
 const graded = replyingJudge(() => '{"reasoning": "x", "score": [20, 15]}');
 for (const kind of [editscore, unifiedRewardEdit]) {
   termContract(kind.name, () =>
@@ -341,4 +465,7 @@ termContract('pvc_judge', () =>
     { prompt: files.pair, model: null, rounds: null, against: 'source' },
     testServices(replyingJudge(() => '{"winner": "Image A"}')),
   ),
+);
+termContract('edit_r1', () =>
+  editR1.create({ prompt: files.sc, model: null }, testServices(replyingJudge(() => '[["4",-0.1]]'))),
 );
