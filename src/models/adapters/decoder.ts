@@ -11,7 +11,7 @@ import {
   linearWeights,
   withAdapter,
 } from '../../compute/nets/decoder/config.js';
-import { describeDecoder, namings, openDecoder } from '../networks/decoder.js';
+import { describeDecoder, namings, openDecoder, smolvlmNames } from '../networks/decoder.js';
 import { type Adapter, initAdapter, type LoraSettings, type ModuleNames } from '../../compute/nets/lora.js';
 import { visionDecoderTypes, type TrainedParts } from '../../compute/nets/vision/config.js';
 import {
@@ -71,10 +71,16 @@ function isVisionJson(description: string): boolean {
   return vision_config !== undefined && visionDecoderTypes.includes(String(model_type));
 }
 
+function typeOf({ config, description }: Described): string {
+  if (hasVision(config)) return config.vision.family;
+  return String((JSON.parse(description ?? '{}') as Record<string, unknown>)['model_type']);
+}
+
 /** Maps a model's layers to their names in transformers' model of it, which PEFT adapts. */
 export function peftNames(model: Described): ModuleNames {
   const [ofWords, ofImages] = namings;
-  return isVision(model) ? ofImages : ofWords;
+  if (!isVision(model)) return ofWords;
+  return typeOf(model) === 'smolvlm' ? smolvlmNames : ofImages;
 }
 
 /** Maps a model's layers to their names in the file of a folder's adapter, and further names that its settings may mean. */

@@ -62,10 +62,29 @@ export interface ClipFrames {
   readonly seconds: number;
 }
 
-export class ImageProcessor {
+/** Turns the images and clips of prompts into a model's inputs. */
+export interface PromptImages {
+  readonly settings: { readonly sizes: PatchSizes };
+  /** An image. Raises DataError, naming `where`, for one that the model cannot see. */
+  inputs(image: RgbImage, where: string): VisionInput[];
+  /** A clip. Raises DataError, naming `where`, for frames that the model cannot see. */
+  video(clip: ClipFrames, where: string): Promise<VisionInput[]>;
+  /** Frames of a clip as images of their own. Raises the DataErrors of `inputs`. */
+  stills(frames: readonly RgbImage[], where: string): Promise<VisionInput[]>;
+  /** The number of tokens of an image of a size, without the words around it. */
+  tokensOf(size: { readonly width: number; readonly height: number }): number;
+  /** An upper bound of the number of tokens of an image, with the words around it. */
+  readonly mostImageTokens: number;
+  /** The same of a clip of up to `frames` frames. */
+  mostClipTokens(frames: number): number;
+  /** The same of frames as images. */
+  mostStillsTokens(frames: number): number;
+}
+
+export class ImageProcessor implements PromptImages {
   constructor(
     readonly settings: ProcessorSettings,
-    private readonly clips: ClipForm = 'one input',
+    private readonly clips: Exclude<ClipForm, 'frames'> = 'one input',
   ) {}
 
   /** The number of tokens of an image of a size. */
@@ -81,6 +100,10 @@ export class ImageProcessor {
     const { sizes, colours, image: limits } = this.settings;
     const frames = [resizeCubic(image, ...sideLengths(image, sizes, limits, where))];
     return { kind: 'image', frames, grid: gridOf(frames, 1, sizes), secondsPerStep: 0, colours };
+  }
+
+  inputs(image: RgbImage, where: string): VisionInput[] {
+    return [this.image(image, where)];
   }
 
   /**
@@ -141,7 +164,6 @@ export class ImageProcessor {
     return made;
   }
 
-  /** Upper bounds of the number of tokens of an image, and of a clip of up to `frames` frames in one of two forms. */
   get mostImageTokens(): number {
     return this.#tokensIn(this.settings.image.max_pixels);
   }
@@ -325,7 +347,7 @@ type ProcessorFile = z.output<typeof file>;
 export function openImageProcessor(
   folder: string,
   limits: { readonly image?: PixelLimits | null; readonly video?: PixelLimits | null } = {},
-  form: ClipForm = 'one input',
+  form: Exclude<ClipForm, 'frames'> = 'one input',
 ): ImageProcessor {
   const image = readSettings(folder, PROCESSOR_FILE, NESTED.image);
   if (image === null) {

@@ -1,7 +1,7 @@
 /** Opens a decoder from its folder, written by this program or in the Hugging Face layout. */
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { CheckpointError, GraphError } from '../../core/errors.js';
+import { CheckpointError, GraphError, must } from '../../core/errors.js';
 import { areEqualTensors, type StorageDtype } from '../../core/safetensors.js';
 import {
   checkWeights,
@@ -16,7 +16,7 @@ import {
 } from '../files.js';
 import { readArchitecture, type Architecture, type ReadPart } from '../../compute/nets/decoder/architectures.js';
 import type { ModuleNames } from '../../compute/nets/lora.js';
-import { VISUAL } from '../../compute/nets/vision/config.js';
+import { CONNECTOR, VISUAL } from '../../compute/nets/vision/config.js';
 import { checkDecoderConfig, decoderParameters, type DecoderConfig } from '../../compute/nets/decoder/config.js';
 
 export interface LoadedDecoder extends Architecture {
@@ -146,20 +146,29 @@ function hasOwnHead(folder: string): boolean {
 const ownHeads = new Map<string, boolean>();
 
 /** Prefixes of tensor names here and in files of vision models: of the text model, of the head, and of the vision encoder. */
-const prefixes = [
+const prefixes: readonly {
+  readonly model: string;
+  readonly head: string;
+  readonly visual: string;
+  /** Names in place of `visual.` and of `visual.connector.`. Absent: the same names. */
+  readonly encoder?: string;
+  readonly connector?: string;
+}[] = [
   { model: 'model.', head: '', visual: '' },
   { model: 'model.language_model.', head: '', visual: 'model.' },
   { model: 'language_model.model.', head: 'language_model.', visual: '' },
   { model: 'text_model.model.', head: 'text_model.', visual: '' },
-  { model: 'model.text_model.', head: '', visual: '' },
-] as const;
+  // SmolVLM, whose connector is beside the encoder.
+  { model: 'model.text_model.', head: '', visual: 'model.', encoder: 'vision_model.', connector: 'connector.' },
+];
 
 type Prefix = (typeof prefixes)[number];
 
 const nameUnder =
-  ({ model, head, visual }: Prefix): ModuleNames =>
+  ({ model, head, visual, encoder = VISUAL, connector = CONNECTOR }: Prefix): ModuleNames =>
   (name) => {
-    if (name.startsWith(VISUAL)) return `${visual}${name}`;
+    if (name.startsWith(CONNECTOR)) return `${visual}${connector}${name.slice(CONNECTOR.length)}`;
+    if (name.startsWith(VISUAL)) return `${visual}${encoder}${name.slice(VISUAL.length)}`;
     return name.startsWith('model.') ? `${model}${name.slice('model.'.length)}` : `${head}${name}`;
   };
 
@@ -168,6 +177,9 @@ const nameUnder =
  * and others.
  */
 export const namings = prefixes.map(nameUnder) as [ModuleNames, ModuleNames, ...ModuleNames[]];
+
+/** The names in transformers' SmolVLM. */
+export const smolvlmNames: ModuleNames = must(namings.at(-1), 'the names of SmolVLM');
 
 /** From a parameter's name to that in the files. */
 export function storedNames(files: Pick<TensorFiles, 'has'>, folder: string): ModuleNames {

@@ -11,7 +11,7 @@ import type { lora, ModelReference } from '../../config/schema/model.js';
 import type { TrainedSettings } from '../../config/schema/run.js';
 import type { VisionPolicySettings } from '../../config/schema/token_policy.js';
 import type { TrainerSettings } from '../../config/schema/trainer.js';
-import { ConfigError, DataError } from '../../core/errors.js';
+import { ConfigError, DataError, must } from '../../core/errors.js';
 import { checkSamples } from '../../data/inpainting.js';
 import { checkRows } from '../../data/rows.js';
 import { wholeList } from '../../data/self_bench.js';
@@ -22,7 +22,6 @@ import type { Message, MessageContent } from '../../models/chat/template.js';
 import { TOKENIZER_FILE } from '../../models/files.js';
 import { describeAutoencoder } from '../../models/networks/autoencoder.js';
 import { checkDecoder, remarkOnHead } from '../../models/networks/decoder.js';
-import { openImageProcessor } from '../../models/images/processor.js';
 import { isPipeline, readPipeline } from '../../models/pipeline.js';
 import { specialNames } from '../../models/tokenizer/open.js';
 import { noTokenizer, openChatTemplate, parse, tokenCount, tokenizerJson } from '../../models/tokenizer/texts.js';
@@ -30,9 +29,10 @@ import { targetOf } from '../../rewards/terms/ocr/similarity.js';
 import { StyleEncoder } from '../../train/environments/style_encoder.js';
 import { checkFrozenFlow, requireDropout } from '../../train/policies/flow/load.js';
 import { checkPipeline } from '../../train/policies/flow/pipeline.js';
-import { processorFolder, requireTokens } from '../../train/policies/tokens/load.js';
+import { requireTokens } from '../../train/policies/tokens/load.js';
 import { sourcesOf, type Check } from '../recipe.js';
 import { textEncoderIn } from './flow/parts.js';
+import { openPromptImages } from './images/vision.js';
 import type { ShapeOf } from './memory.js';
 
 /** Creates checks. Equal arguments give equal checks. */
@@ -170,7 +170,7 @@ function checkDecoderIn(folder: string, { lora, contextSize, vision }: DecoderOp
   const config = describeModel(folder, part);
   checkAdapters(folder, part);
   const positions = checkDecoder(rootOf(folder), part).contextSize;
-  if (vision !== undefined) openImageProcessor(processorFolder(folder));
+  if (config.vision !== undefined) openPromptImages(folder, config.vision);
   if (lora !== null) withAdapter(config, lora, vision);
   if (positions === null || contextSize <= positions) return;
   throw new ConfigError(`policy.model_context_size is ${contextSize}, but the model has only ${positions} positions`, {
@@ -226,8 +226,8 @@ function requireTemplate(folder: string, tokenizer: unknown, { messages, variabl
 /** Checks the image processor of a model that a server trains. */
 const imageInputCheck = checkOf('image input', (folder: string) => {
   if (!isComplete(folder)) return;
-  describeModel(folder, 'words and images');
-  openImageProcessor(processorFolder(folder));
+  const { vision } = describeModel(folder, 'words and images');
+  openPromptImages(folder, must(vision, 'a vision encoder'));
 });
 
 /** Checks a model that reads text, and images if the settings name the parts that train. */

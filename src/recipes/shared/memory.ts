@@ -362,15 +362,17 @@ export function adapterParameters(shape: DecoderShape, rank: number): number {
 /**
  * Parameters of a vision-language model's parts, by the names of `policy.train`.
  * An encoder of width w, L blocks and m feed-forward matrices of width f in each has L (4w² + mwf), its patch kernels
- * and learned positions. Each merger of the connector, which joins s patches for a decoder of width d, has (sw)² + swd.
+ * and learned positions. Each merger of the connector, which joins s patches for a decoder of width d, has (sw)² + swd, or swd if it has one
+ * layer.
  */
 export function seeingParameters(shape: DecoderShape, vision: VisionShape): Record<keyof TrainedParts, number> {
   const { depth, width, inner, patch_size, temporal_patch_size, spatial_merge_size, num_position_embeddings } = vision;
   const square = spatial_merge_size ** 2 * width;
+  const own = 'only' in layersOf[vision.family].merger ? 0 : square;
   const blocks = depth * (4 * width ** 2 + feedForwardMatrices(vision) * width * inner);
   return {
     mm_vision: blocks + (3 * temporal_patch_size * patch_size ** 2 + (num_position_embeddings ?? 0)) * width,
-    mm_mlp: mergersOf(vision).length * (square ** 2 + square * shape.hidden_size),
+    mm_mlp: mergersOf(vision).length * (own * square + square * shape.hidden_size),
     mm_llm: decoderParameters(shape),
   };
 }
@@ -383,9 +385,11 @@ export function seeingAdapterParameters(
 ): Record<keyof TrainedParts, number> {
   const { depth, width, inner, spatial_merge_size } = vision;
   const square = spatial_merge_size ** 2 * width;
+  const own = 'only' in layersOf[vision.family].merger ? 0 : square;
+  const projections = layersOf[vision.family].projections.length;
   return {
-    mm_vision: rank * depth * (6 * width + feedForwardMatrices(vision) * (width + inner)),
-    mm_mlp: rank * mergersOf(vision).length * (3 * square + shape.hidden_size),
+    mm_vision: rank * depth * ((5 + projections) * width + feedForwardMatrices(vision) * (width + inner)),
+    mm_mlp: rank * mergersOf(vision).length * (2 * own + square + shape.hidden_size),
     mm_llm: adapterParameters(shape, rank),
   };
 }

@@ -80,6 +80,12 @@ export async function openVideoTask(settings: VideoActionsSettings, resolveRun: 
   const seeing = openVisionInputs(settings.policy, words.tokenizer, resolveRun);
   const { min, max, interval, as } = data.frames;
   const usual = { minFrames: min, maxFrames: max, interval };
+  if (as === 'video' && seeing.clips === 'frames') {
+    throw new ConfigError("data.frames.as is 'video', but this model reads only the frames of a clip, as images", {
+      where: 'data.frames.as',
+      next: "Set data.frames.as to 'images'.",
+    });
+  }
   if (as === 'video' && seeing.clips === 'timed steps' && settings.rollout.engine !== null) {
     throw new ConfigError("data.frames.as is 'video', but vLLM writes other marks around this model's clips", {
       where: 'data.frames.as',
@@ -229,7 +235,7 @@ export class VideoReader implements QuestionImages {
         images.push(...(await shown[this.as]()));
       } else if (type === 'image') {
         const { image } = await readFitted(String(files.next().value), where, null);
-        images.push(processor.image(image, where));
+        images.push(...processor.inputs(image, where));
       }
     }
     return images;

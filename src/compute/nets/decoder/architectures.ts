@@ -166,6 +166,9 @@ const qwen3Vision: Family = {
   axes: { sections: [24, 20, 20], interleaved: true },
 };
 
+/** The Llama of SmolVLM. All of a head follows one axis, because image tokens have the positions of words. */
+const smolvlm: Family = { ...llama, eps: 1e-5, nested: 'text_config', axes: { sections: [], interleaved: false } };
+
 const emu3Text: Family = { ...llama, traits: () => plain, eps: 1e-5, theta: 1_000_000, context: 9216 };
 
 /** The text model of Gemma 3 (transformers' `Gemma3ForCausalLM`). */
@@ -289,6 +292,7 @@ const families = {
   qwen2_5_vl_text: qwenVision,
   qwen3_vl: qwen3Vision,
   qwen3_vl_text: qwen3Vision,
+  smolvlm,
   emu3: { ...emu3Text, nested: 'text_config' },
   emu3_text_model: emu3Text,
   gemma3_text: gemma3Text,
@@ -388,7 +392,8 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   const vision = readVision(outer.data, read.config.hidden_size, where);
   const rope = parsed.data.rope_parameters ?? parsed.data.rope_scaling ?? {};
   const { sections = [], interleaved = false } = family.axes ?? {};
-  const mrope_section = z.array(size).safeParse(rope['mrope_section']).data ?? sections;
+  const own = z.array(size).safeParse(rope['mrope_section']).data ?? sections;
+  const mrope_section = own.length > 0 ? own : [read.config.head_dim / 2, 0, 0];
   const isInterleaved = rope['mrope_interleaved'] ?? interleaved;
   if (isInterleaved !== interleaved) {
     throw new CheckpointError(
@@ -574,6 +579,7 @@ const classes: Readonly<Record<VisionFamily, string>> = {
   qwen2_vl: 'Qwen2VLForConditionalGeneration',
   qwen2_5_vl: 'Qwen2_5_VLForConditionalGeneration',
   qwen3_vl: 'Qwen3VLForConditionalGeneration',
+  smolvlm: 'SmolVLMForConditionalGeneration',
 };
 
 /** The config.json of a model that sees, from which `readArchitecture` reads the same. */

@@ -1,5 +1,5 @@
 /**
- * The vision part of a model: the encoders of Qwen2-VL, Qwen2.5-VL and Qwen3-VL with their connector. Its config, read
+ * The vision part of a model: the encoders of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and SmolVLM with their connector. Its config, read
  * from a Hugging Face `config.json`, and its parameters by name.
  */
 import { z } from 'zod';
@@ -29,7 +29,7 @@ export interface MarkedImageTokens extends ImageTokens {
 }
 
 /** By the `model_type` of config.json. */
-export type VisionFamily = 'qwen2_vl' | 'qwen2_5_vl' | 'qwen3_vl';
+export type VisionFamily = 'qwen2_vl' | 'qwen2_5_vl' | 'qwen3_vl' | 'smolvlm';
 
 export interface VisionConfig extends PatchSizes, MarkedImageTokens {
   readonly family: VisionFamily;
@@ -73,10 +73,13 @@ export interface TrainedParts {
 export const VISUAL = 'visual.';
 const MERGER = `${VISUAL}merger.`;
 const DEEP_MERGERS = `${VISUAL}deepstack_merger_list.`;
+/** The connector of families whose last norm belongs to the encoder. */
+export const CONNECTOR = `${VISUAL}connector.`;
+const CONNECTORS = [MERGER, DEEP_MERGERS, CONNECTOR];
 
 /** The part that a parameter belongs to. */
 export function partOf(parameter: string): keyof TrainedParts {
-  if (parameter.startsWith(MERGER) || parameter.startsWith(DEEP_MERGERS)) return 'mm_mlp';
+  if (CONNECTORS.some((prefix) => parameter.startsWith(prefix))) return 'mm_mlp';
   return parameter.startsWith(VISUAL) ? 'mm_vision' : 'mm_llm';
 }
 
@@ -89,40 +92,112 @@ interface TwoLayers {
   readonly second: string;
 }
 
-export type ClipForm = 'one input' | 'timed steps';
+export type ClipForm = 'one input' | 'timed steps' | 'frames';
+
+/** The names of an encoder's layers. */
+interface EncoderNames {
+  /** The patch embedding, and the table of learned positions. */
+  readonly patches: string;
+  readonly positions: string;
+  /** The prefix of the blocks, followed by their numbers. */
+  readonly blocks: string;
+  /** The norms before attention and before the feed-forward part. */
+  readonly norms: readonly [attention: string, feedForward: string];
+  readonly attention: string;
+  /** The projection after attention. */
+  readonly output: string;
+}
 
 /** The differences between the families. */
 interface Layers {
+  readonly names: EncoderNames;
   readonly norm: 'rms' | 'layer';
+  /** Queries, keys and values as one layer or as three. */
+  readonly projections: readonly ['qkv'] | readonly ['q_proj', 'k_proj', 'v_proj'];
+  /** Whether queries and keys are rotated by the position of their patch. */
+  readonly rotates: boolean;
   /** A feed-forward part without a gate has two layers. */
   readonly feedForward: 'swiglu' | (TwoLayers & { readonly activation: 'quick_gelu' | 'gelu_tanh' });
-  readonly merger: TwoLayers & { readonly norm: string };
+  /** Two layers with GELU between them after a norm, or one layer without bias after the last norm of the encoder. */
+  readonly merger: (TwoLayers & { readonly norm: string }) | { readonly norm: string; readonly only: string };
   /** Whether the patch embedding has a bias. */
   readonly patchBias: boolean;
-  /** The form of a clip in a prompt: one input, or one for each time step, with its time in words before it. */
+  /** Whether its kernels have an axis of frames. */
+  readonly kernelFrames: boolean;
+  /** The form of a clip in a prompt: one input, one for each time step with its time in words before it, or frames. */
   readonly clips: ClipForm;
+  /** Whether the tokens of an image have positions on three axes. Otherwise they count like words. */
+  readonly placesImages: boolean;
 }
 
 const olderMerger = { norm: 'ln_q', first: 'mlp.0', second: 'mlp.2' };
 const newer: TwoLayers = { first: 'linear_fc1', second: 'linear_fc2' };
+const qwen = {
+  names: {
+    patches: `${VISUAL}patch_embed.proj`,
+    positions: `${VISUAL}pos_embed`,
+    blocks: `${VISUAL}blocks.`,
+    norms: ['norm1', 'norm2'],
+    attention: 'attn',
+    output: 'proj',
+  },
+  projections: ['qkv'],
+  rotates: true,
+  kernelFrames: true,
+  placesImages: true,
+} as const;
 
 export const layersOf: Readonly<Record<VisionFamily, Layers>> = {
   qwen2_vl: {
+    ...qwen,
     norm: 'layer',
     feedForward: { first: 'fc1', second: 'fc2', activation: 'quick_gelu' },
     merger: olderMerger,
     patchBias: false,
     clips: 'one input',
   },
-  qwen2_5_vl: { norm: 'rms', feedForward: 'swiglu', merger: olderMerger, patchBias: false, clips: 'one input' },
+  qwen2_5_vl: {
+    ...qwen,
+    norm: 'rms',
+    feedForward: 'swiglu',
+    merger: olderMerger,
+    patchBias: false,
+    clips: 'one input',
+  },
   qwen3_vl: {
+    ...qwen,
     norm: 'layer',
     feedForward: { ...newer, activation: 'gelu_tanh' },
     merger: { ...newer, norm: 'norm' },
     patchBias: true,
     clips: 'timed steps',
   },
+  // Idefics3's form: a SigLIP encoder, whose squares of patches become tokens ("pixel shuffle").
+  smolvlm: {
+    names: {
+      patches: `${VISUAL}embeddings.patch_embedding`,
+      positions: `${VISUAL}embeddings.position_embedding`,
+      blocks: `${VISUAL}encoder.layers.`,
+      norms: ['layer_norm1', 'layer_norm2'],
+      attention: 'self_attn',
+      output: 'out_proj',
+    },
+    norm: 'layer',
+    projections: ['q_proj', 'k_proj', 'v_proj'],
+    rotates: false,
+    feedForward: { first: 'fc1', second: 'fc2', activation: 'gelu_tanh' },
+    merger: { norm: `${VISUAL}post_layernorm`, only: `${CONNECTOR}modality_projection.proj` },
+    patchBias: true,
+    kernelFrames: false,
+    clips: 'frames',
+    placesImages: false,
+  },
 };
+
+/** The shape of the kernels of the patch embedding. */
+export function kernelShape({ family, width, temporal_patch_size, patch_size: side }: VisionConfig): Shape {
+  return [width, 3, ...(layersOf[family].kernelFrames ? [temporal_patch_size] : []), side, side];
+}
 
 /** A merger, which makes a token of each square of rows. */
 export interface Merger {
@@ -140,14 +215,10 @@ export function mergersOf({
   return [{ name: MERGER, normalizes: 'rows' }, ...deeper];
 }
 
-/** The patch embedding, and the table of learned positions. */
-export const PATCHES = `${VISUAL}patch_embed.proj`;
-export const POSITIONS = `${VISUAL}pos_embed`;
-
 /** Every parameter's name, shape and kind, in checkpoint order. */
 export function visionParameters(config: VisionConfig): Parameters {
-  const { width, inner, depth, out_width, patch_size: side, temporal_patch_size, spatial_merge_size: merge } = config;
-  const { norm, feedForward, merger, patchBias } = layersOf[config.family];
+  const { width, inner, depth, out_width, spatial_merge_size: merge } = config;
+  const { names, norm, projections, feedForward, merger, patchBias } = layersOf[config.family];
   const out: Parameters = new Map();
   const linear = (name: string, outputs: number, inputs: number, kind: Kind = 'weight'): void => {
     out.set(`${name}.weight`, { shape: [outputs, inputs], kind });
@@ -157,16 +228,17 @@ export function visionParameters(config: VisionConfig): Parameters {
     out.set(`${name}.weight`, { shape: [size], kind: 'norm' });
     if (norm === 'layer') out.set(`${name}.bias`, { shape: [size], kind: 'bias' });
   };
-  out.set(`${PATCHES}.weight`, { shape: [width, 3, temporal_patch_size, side, side], kind: 'kernel' });
-  if (patchBias) out.set(`${PATCHES}.bias`, { shape: [width], kind: 'bias' });
+  out.set(`${names.patches}.weight`, { shape: kernelShape(config), kind: 'kernel' });
+  if (patchBias) out.set(`${names.patches}.bias`, { shape: [width], kind: 'bias' });
   const { num_position_embeddings: positions } = config;
-  if (positions !== null) out.set(`${POSITIONS}.weight`, { shape: [positions, width], kind: 'embedding' });
+  if (positions !== null) out.set(`${names.positions}.weight`, { shape: [positions, width], kind: 'embedding' });
   for (let i = 0; i < depth; i++) {
-    const block = `${VISUAL}blocks.${i}`;
-    normalization(`${block}.norm1`);
-    normalization(`${block}.norm2`);
-    linear(`${block}.attn.qkv`, 3 * width, width);
-    linear(`${block}.attn.proj`, width, width, 'residual');
+    const block = `${names.blocks}${i}`;
+    for (const name of names.norms) normalization(`${block}.${name}`);
+    for (const name of projections) {
+      linear(`${block}.${names.attention}.${name}`, (3 / projections.length) * width, width);
+    }
+    linear(`${block}.${names.attention}.${names.output}`, width, width, 'residual');
     if (feedForward === 'swiglu') {
       linear(`${block}.mlp.gate_proj`, inner, width);
       linear(`${block}.mlp.up_proj`, inner, width);
@@ -177,6 +249,11 @@ export function visionParameters(config: VisionConfig): Parameters {
     }
   }
   const square = merge ** 2 * width;
+  if ('only' in merger) {
+    normalization(merger.norm);
+    out.set(`${merger.only}.weight`, { shape: [out_width, square], kind: 'weight' });
+    return out;
+  }
   for (const { name, normalizes } of mergersOf(config)) {
     normalization(`${name}${merger.norm}`, normalizes === 'rows' ? width : square);
     linear(`${name}${merger.first}`, square, square);
@@ -211,6 +288,37 @@ const tokens = z.object({
 
 /** The fields of encoders without learned positions and without DeepStack. */
 export const withoutTables = { num_position_embeddings: null, deepstack_visual_indexes: [] } as const;
+
+/** The fields of config.json that SmolVLM's vision config has in other places. */
+const smolvlmSizes = z
+  .object({
+    hidden_size: size.default(1152),
+    intermediate_size: size.default(3072),
+    num_hidden_layers: size.default(12),
+    num_attention_heads: size.default(16),
+    num_channels: colours,
+    image_size: size.default(224),
+    patch_size: size.default(32),
+    hidden_act: z.literal('gelu_pytorch_tanh').default('gelu_pytorch_tanh'),
+    layer_norm_eps: z.literal(1e-6).default(1e-6),
+    // From outside the vision config.
+    scale_factor: size,
+    out_width: size,
+  })
+  .transform((found) => ({
+    spatial_merge_size: found.scale_factor,
+    out_width: found.out_width,
+    depth: found.num_hidden_layers,
+    num_heads: found.num_attention_heads,
+    patch_size: found.patch_size,
+    temporal_patch_size: 1,
+    width: found.hidden_size,
+    inner: found.intermediate_size,
+    windows: null,
+    tokens_per_second: null,
+    num_position_embeddings: Math.floor(found.image_size / found.patch_size) ** 2,
+    deepstack_visual_indexes: [],
+  }));
 
 const families: Readonly<Record<VisionFamily, z.ZodType<Sizes>>> = {
   qwen2_vl: z
@@ -280,6 +388,7 @@ const families: Readonly<Record<VisionFamily, z.ZodType<Sizes>>> = {
       num_position_embeddings: found.num_position_embeddings,
       deepstack_visual_indexes: found.deepstack_visual_indexes,
     })),
+  smolvlm: smolvlmSizes,
 };
 
 type Shared = Pick<VisionConfig, keyof typeof shared>;
@@ -290,6 +399,18 @@ function sizesOf({ depth, num_heads, patch_size, temporal_patch_size, spatial_me
 
 /** The families that see, by `model_type`. */
 export const visionDecoderTypes: readonly string[] = Object.keys(families);
+
+/** SmolVLM's config.json with all that the encoder needs in its vision config, and one token for images and marks. */
+function withOutside(json: Readonly<Record<string, unknown>>, width: number): Readonly<Record<string, unknown>> {
+  const image = json['image_token_id'] ?? 128_257;
+  const vision_config = {
+    ...(json['vision_config'] as object),
+    scale_factor: json['scale_factor'] ?? 2,
+    out_width: width,
+  };
+  const ids = Object.fromEntries(Object.keys(tokens.shape).map((name) => [name, image]));
+  return { ...json, ...ids, vision_config };
+}
 
 /**
  * Reads the vision part of a config.json, whose tokens are `width` wide. Raises CheckpointError, naming `where`, for a
@@ -309,7 +430,8 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
       next: `Name a model of one of these types, with its vision_config: ${visionDecoderTypes.join(', ')}.`,
     });
   }
-  const parsed = z.object({ vision_config: families[family], ...tokens.shape }).safeParse(json);
+  const whole = family === 'smolvlm' ? withOutside(json, width) : json;
+  const parsed = z.object({ vision_config: families[family], ...tokens.shape }).safeParse(whole);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     throw new CheckpointError(`${issue.path.join('.')}: ${issue.message}`, { where });
@@ -319,9 +441,10 @@ export function readVision(json: Readonly<Record<string, unknown>>, width: numbe
   if (config.out_width !== width) {
     throw new CheckpointError(`the connector's tokens are ${config.out_width} wide, the decoder's ${width}`, { where });
   }
-  if (config.width % (4 * config.num_heads) !== 0) {
+  const step = layersOf[family].rotates ? 4 : 1;
+  if (config.width % (step * config.num_heads) !== 0) {
     throw new CheckpointError(
-      `vision_config: width ${config.width} is not a multiple of four times its ${config.num_heads} heads`,
+      `vision_config: width ${config.width} is not a multiple of ${step === 4 ? 'four times ' : ''}its ${config.num_heads} heads`,
       { where },
     );
   }
@@ -351,6 +474,11 @@ export function visionJson(config: VisionConfig): object {
     qwen2_vl: { embed_dim: width, hidden_size: out_width, mlp_ratio: inner / width, hidden_act: 'quick_gelu' },
     qwen2_5_vl: { ...widths, ...windows, tokens_per_second, hidden_act: 'silu' },
     qwen3_vl: { ...widths, num_position_embeddings, deepstack_visual_indexes, hidden_act: 'gelu_pytorch_tanh' },
+    smolvlm: {
+      ...{ hidden_size: width, intermediate_size: inner, num_hidden_layers: config.depth },
+      ...{ num_attention_heads: config.num_heads, hidden_act: 'gelu_pytorch_tanh' },
+      image_size: Math.sqrt(num_position_embeddings ?? 0) * config.patch_size,
+    },
   };
   return { ...sizes, ...own[family] };
 }

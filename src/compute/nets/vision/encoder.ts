@@ -1,5 +1,6 @@
 /**
- * The vision encoders of Qwen2-VL (Wang et al., 2024), Qwen2.5-VL and Qwen3-VL (Bai et al., 2025), and their connector,
+ * The vision encoders of Qwen2-VL (Wang et al., 2024), Qwen2.5-VL, Qwen3-VL (Bai et al., 2025) and SmolVLM (Marafioti et
+ * al., 2025, with SigLIP's layers), and their connector,
  * over frames in the layout of layout.ts: F frames of W windows of U slots, in rows [F * W * U, width].
  */
 import {
@@ -24,7 +25,7 @@ import { attendAll } from '../decoder/attention.js';
 import type { DecoderConfig } from '../decoder/config.js';
 import { type BlockWrapper, embedding, geluExact, layerNorm, linear, quickGelu, rmsNorm, swiglu } from '../layers.js';
 import type { Adapter } from '../lora.js';
-import { layersOf, type Merger, mergersOf, PATCHES, POSITIONS, type VisionConfig, VISUAL } from './config.js';
+import { kernelShape, layersOf, type Merger, mergersOf, type VisionConfig } from './config.js';
 import { type FrameShape, patchWidth, type ImageShape, CORNERS } from './layout.js';
 
 /** Epsilon of every norm in the encoder. */
@@ -34,9 +35,8 @@ const EPS = 1e-6;
 export interface EncoderInputs {
   /** [F * W * U, values of a patch]. Values in unused slots have no effect on others. */
   readonly pixels: Value;
-  /** Cosines and sines of the patches' angles [F * W * U, depth of a head / 2]. */
-  readonly cos: Value;
-  readonly sin: Value;
+  /** Cosines and sines of the patches' angles [F * W * U, depth of a head / 2]. Null for an encoder without rotation. */
+  readonly rotation: { readonly cos: Value; readonly sin: Value } | null;
   /** [F, W * U]: 0 on patches, a large negative number on open slots. */
   readonly padding: Value;
   /**
@@ -55,8 +55,9 @@ export function encoderInputs(
   const half = config.width / config.num_heads / 2;
   return {
     pixels: graph.input('pixels', [rows, patchWidth(config)]),
-    cos: graph.input('patch_cos', [rows, half]),
-    sin: graph.input('patch_sin', [rows, half]),
+    rotation: layersOf[config.family].rotates
+      ? { cos: graph.input('patch_cos', [rows, half]), sin: graph.input('patch_sin', [rows, half]) }
+      : null,
     padding: graph.input('patch_padding', [frames, windows * slots]),
     positions:
       config.num_position_embeddings === null
@@ -94,9 +95,10 @@ export function encode(
   wrap: BlockWrapper = (_name, x, build) => build(x),
 ): Value {
   const { graph } = inputs.pixels;
-  const { width, temporal_patch_size: depth, patch_size: side } = config;
-  const kernels = graph.parameter(`${PATCHES}.weight`, [width, 3, depth, side, side]);
-  const bias = layersOf[config.family].patchBias ? { bias: graph.parameter(`${PATCHES}.bias`, [width]) } : {};
+  const { width, family } = config;
+  const { names, patchBias, merger } = layersOf[family];
+  const kernels = graph.parameter(`${names.patches}.weight`, kernelShape(config));
+  const bias = patchBias ? { bias: graph.parameter(`${names.patches}.bias`, [width]) } : {};
   const scopeOf = (batch: number, length: number): Scope => ({
     batch,
     length,
@@ -118,14 +120,15 @@ export function encode(
     rows = wrap(`visual.blocks.${i}`, rows, (x) => block(config, i, x, inputs, scope, adapter));
     if (config.deepstack_visual_indexes.includes(i)) found.push(rows);
   }
+  if ('only' in merger) rows = norm(rows, merger.norm, config);
   return concat([rows, ...found], 1);
 }
 
 /** Adds the learned positions, if the encoder has any. */
 function withPositions(rows: Value, config: VisionConfig, { positions }: EncoderInputs): Value {
-  const { num_position_embeddings: places, width } = config;
+  const { num_position_embeddings: places, width, family } = config;
   if (positions === null || places === null) return rows;
-  const corners = embedding(rows.graph, POSITIONS, positions.rows, places, width);
+  const corners = embedding(rows.graph, layersOf[family].names.positions, positions.rows, places, width);
   const shares = mul(reshape(corners, [rows.shape[0], CORNERS, width]), positions.shares);
   return add(rows, reshape(reduceSum(shares, [1]), rows.shape));
 }
@@ -138,34 +141,39 @@ function block(
   scope: Scope,
   adapter: Adapter | undefined,
 ): Value {
-  const name = `${VISUAL}blocks.${index}`;
+  const { names } = layersOf[config.family];
+  const name = `${names.blocks}${index}`;
+  const normed = (rows: Value, which: 0 | 1): Value => norm(rows, `${name}.${names.norms[which]}`, config);
   return x.graph.scope(`visual.${index}`, () => {
-    const mixed = attention(config, `${name}.attn`, norm(x, `${name}.norm1`, config), inputs, scope, adapter);
-    const attended = add(x, mixed);
-    return add(attended, feedForward(config, `${name}.mlp`, norm(attended, `${name}.norm2`, config), adapter));
+    const attended = add(x, attention(config, `${name}.${names.attention}`, normed(x, 0), inputs, scope, adapter));
+    return add(attended, feedForward(config, `${name}.mlp`, normed(attended, 1), adapter));
   });
 }
 
 function attention(
-  { width, num_heads }: VisionConfig,
+  { width, num_heads, family }: VisionConfig,
   name: string,
   x: Value,
-  { cos, sin }: EncoderInputs,
+  { rotation }: EncoderInputs,
   { batch, length, mask, rows }: Scope,
   adapter: Adapter | undefined,
 ): Value {
+  const { projections, names } = layersOf[family];
   const depth = width / num_heads;
-  const all = linear(x, `${name}.qkv`, 3 * width, true, adapter);
+  const share = (3 / projections.length) * width;
+  const layers = projections.map((layer) => linear(x, `${name}.${layer}`, share, true, adapter));
+  const all = concat(layers, 1);
   const heads = (part: number): Value =>
     transpose(
       reshape(slice(all, 1, part * width, (part + 1) * width), [batch, length, num_heads, depth]),
       [0, 2, 1, 3],
     );
-  const turned = (part: number): Value => rotary(heads(part), cos, sin, rows);
+  const turned = (part: number): Value =>
+    rotation === null ? heads(part) : rotary(heads(part), rotation.cos, rotation.sin, rows);
   const queries = mul(turned(0), x.graph.scalar(1 / Math.sqrt(depth)));
   const mixed = attendAll(queries, { keys: turned(1), values: heads(2), mask });
   const joined = reshape(transpose(mixed, [0, 2, 1, 3]), [batch * length, width]);
-  return linear(joined, `${name}.proj`, width, true, adapter);
+  return linear(joined, `${name}.${names.output}`, width, true, adapter);
 }
 
 function feedForward(config: VisionConfig, name: string, x: Value, adapter: Adapter | undefined): Value {
@@ -198,6 +206,9 @@ function mergeOne(config: VisionConfig, { name, normalizes }: Merger, rows: Valu
   const { merger } = layersOf[family];
   const square = spatial_merge_size ** 2 * width;
   const squares = [rows.size / square, square];
+  if ('only' in merger) {
+    return rows.graph.scope('connector', () => linear(reshape(rows, squares), merger.only, out_width, false, adapter));
+  }
   const normalize = (x: Value): Value => norm(x, `${name}${merger.norm}`, config);
   return rows.graph.scope(name.slice(0, -1), () => {
     const normalized = normalizes === 'rows' ? reshape(normalize(rows), squares) : normalize(reshape(rows, squares));

@@ -5,7 +5,7 @@
  * patches that become one token are adjacent within a window.
  */
 import { type RotarySettings, rotationOf } from '../decoder/rope.js';
-import type { PatchSizes, VisionConfig } from './config.js';
+import { layersOf, type PatchSizes, type VisionConfig } from './config.js';
 
 /**
  * Patches of an image or clip: time steps (1 for an image), rows and columns. Rows and columns are multiples of
@@ -172,14 +172,14 @@ export interface Positions {
 
 type PositionSettings = Pick<
   VisionConfig,
-  'image_token_id' | 'video_token_id' | 'spatial_merge_size' | 'tokens_per_second'
+  'family' | 'image_token_id' | 'video_token_id' | 'spatial_merge_size' | 'tokens_per_second'
 >;
 
 /**
  * Positions of a prompt with placeholders for each token of its images (Wang et al., "Qwen2-VL", 2024), by the rule of
  * transformers 5.23 (`get_rope_index`). Words count on all three axes at once. An image's tokens have its time steps,
  * rows and columns, counted from the end of the words before it. The words after it begin after the larger of its
- * sides, regardless of its duration.
+ * sides, regardless of its duration. Families whose image tokens have the positions of words count all tokens alike.
  */
 export function positionsOf(
   ids: readonly number[],
@@ -188,6 +188,10 @@ export function positionsOf(
 ): Positions {
   const { image_token_id, video_token_id, spatial_merge_size: merge, tokens_per_second } = config;
   const axes = [new Int32Array(ids.length), new Int32Array(ids.length), new Int32Array(ids.length)] as const;
+  if (!layersOf[config.family].placesImages) {
+    for (const axis of axes) axis.forEach((_, at) => (axis[at] = at));
+    return { axes, next: ids.length };
+  }
   let [next, image] = [0, 0];
   for (let at = 0; at < ids.length;) {
     if (ids[at] !== image_token_id && ids[at] !== video_token_id) {

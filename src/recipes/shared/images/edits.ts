@@ -339,7 +339,7 @@ class EditImageReader implements QuestionImages<VisionEditSource> {
     const edit = edits.read(index);
     const { where } = edit;
     const pixels = await Promise.all(sourcesOf(edit).map((file) => this.images.read(file, where)));
-    const images = pixels.map((image) => this.inputs.processor.image(image, where));
+    const images = pixels.flatMap((image) => this.inputs.processor.inputs(image, where));
     return {
       images,
       png: () => encodePng(pixels[0]),

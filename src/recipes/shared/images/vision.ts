@@ -1,7 +1,8 @@
 /** Opens the image processor and the initial model of a vision-language policy. */
 import { DataError, must } from '../../../core/errors.js';
-import { openImageProcessor, plainProcessor, type ImageProcessor } from '../../../models/images/processor.js';
-import { type ClipForm, layersOf } from '../../../compute/nets/vision/config.js';
+import { openImageProcessor, plainProcessor, type PromptImages } from '../../../models/images/processor.js';
+import { openSmolvlmProcessor, SMOLVLM_FAKE, smolvlmMarks } from '../../../models/images/smolvlm.js';
+import { type ClipForm, layersOf, type VisionConfig } from '../../../compute/nets/vision/config.js';
 import { modelFolder, type RunResolver } from '../../../models/reference.js';
 import type { Tokenizer } from '../../../models/tokenizer/tokenizer.js';
 import { describeModel } from '../../../models/adapters/decoder.js';
@@ -21,7 +22,7 @@ import type { VisionPolicySettings } from '../../../config/schema/token_policy.j
 
 /** Converts images into model inputs and into the tokens that represent them. */
 export interface VisionInputs {
-  readonly processor: ImageProcessor;
+  readonly processor: PromptImages;
   readonly tokens: NewVisionSettings['tokens'];
   /** The form of a clip in a prompt. */
   readonly clips: ClipForm;
@@ -48,13 +49,13 @@ export function openVisionInputs(
   if (described !== null) {
     const folder = modelFolder(described, resolveRun);
     const vision = must(describeModel(folder, 'words and images').vision, 'a vision encoder');
+    const processor = openPromptImages(folder, vision, pixels);
     const { clips } = layersOf[vision.family];
-    return {
-      processor: openImageProcessor(processorFolder(folder), pixels, clips),
-      tokens: vision,
-      clips,
-      marks: qwenMarks,
-    };
+    if (clips !== 'frames') return { processor, tokens: vision, clips, marks: qwenMarks };
+    // The encoder's config does not name the mark before an image.
+    const mark = tokenizer.id(SMOLVLM_FAKE);
+    const tokens = { ...vision, vision_start_token_id: mark, vision_end_token_id: mark };
+    return { processor, tokens, clips, marks: smolvlmMarks };
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   const tokens = {
@@ -71,19 +72,33 @@ export function openVisionInputs(
   };
 }
 
+/** The image processor of a model's folder. Raises CheckpointError for missing or unsupported files. */
+export function openPromptImages(
+  folder: string,
+  vision: VisionConfig,
+  pixels?: VisionPolicySettings['pixels'],
+): PromptImages {
+  const at = processorFolder(folder);
+  const { clips } = layersOf[vision.family];
+  return clips === 'frames'
+    ? openSmolvlmProcessor(at, vision, pixels?.image.max_pixels)
+    : openImageProcessor(at, pixels, clips);
+}
+
 /** The starting model of a vision-language policy. Raises the errors of `loadPolicy` and `initVisionPolicy`. */
 export function startingVisionModel<P extends TokenPrompt>(
   { policy, seed }: { readonly policy: Omit<VisionPolicySettings, 'trainer'>; readonly seed: number },
   format: TokenFormat<P>,
-  { processor, tokens }: VisionInputs,
+  { tokens }: VisionInputs,
   resolveRun: RunResolver,
 ): PolicyModel<P> {
-  const { model, init, lora, train: parts, engine } = policy;
+  const { model, init, lora, train: parts, engine, pixels } = policy;
   if (model !== null) {
     const fresh = lora === null ? null : { lora, seed };
     return loadPolicy(modelFolder(model, resolveRun), format, fresh, parts, engine.dtype);
   }
   if (init === null) throw new DataError('policy.model and policy.init are both null');
   const { vision, ...decoder } = init;
-  return initVisionPolicy(decoder, format, seed, { init: vision, parts, tokens, processor: processor.settings });
+  const { settings: processor } = plainProcessor(vision, pixels.image, pixels.video);
+  return initVisionPolicy(decoder, format, seed, { init: vision, parts, tokens, processor });
 }

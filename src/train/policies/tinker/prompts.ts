@@ -7,12 +7,12 @@ import { InternalError, must } from '../../../core/errors.js';
 import type { Chunk, Datum } from './wire.js';
 import { tokensOf, type VisionInput } from '../../../models/images/vision_input.js';
 import type { MarkedImageTokens } from '../../../compute/nets/vision/config.js';
-import type { ImageProcessor } from '../../../models/images/processor.js';
+import type { PromptImages } from '../../../models/images/processor.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 
 /** The image inputs of a policy on a training server. */
 export interface ImageInputs {
-  readonly processor: ImageProcessor;
+  readonly processor: PromptImages;
   readonly tokens: MarkedImageTokens;
 }
 

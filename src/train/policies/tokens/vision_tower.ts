@@ -10,7 +10,7 @@ import type { Graph, Value } from '../../../compute/graph/ir.js';
 import { KEPT_BYTES, type VisionInput, tokensOf, writePatches } from '../../../models/images/vision_input.js';
 import { hasVision, type VisionDecoderConfig } from '../../../compute/nets/decoder/config.js';
 import { type BatchShape, type PromptShape, rowsOf } from '../../../compute/nets/decoder/inputs.js';
-import { mergersOf, partOf } from '../../../compute/nets/vision/config.js';
+import { layersOf, mergersOf, partOf } from '../../../compute/nets/vision/config.js';
 import { encode, encoderInputs, merge, tokenRows } from '../../../compute/nets/vision/encoder.js';
 import type { ImageShape } from '../../../compute/nets/vision/layout.js';
 import {
@@ -255,8 +255,9 @@ function patchFeeds(
   const half = vision.width / vision.num_heads / 2;
   const pixels = new Float32Array(rows * patchWidth(vision));
   const padding = new Float32Array(rows).fill(PADDING);
-  const cos = new Float32Array(rows * half).fill(1);
-  const sin = new Float32Array(rows * half);
+  const rotation = layersOf[vision.family].rotates
+    ? { patch_cos: new Float32Array(rows * half).fill(1), patch_sin: new Float32Array(rows * half) }
+    : null;
   const { num_position_embeddings: positions, spatial_merge_size } = vision;
   const learned =
     positions === null
@@ -269,10 +270,12 @@ function patchFeeds(
       writePatches(image, vision, pixels, (patch) => places[patch]);
       places.forEach((row, patch) => {
         padding[row] = 0;
-        patchAngles(patch, image.grid, vision).forEach((angle, i) => {
-          cos[row * half + i] = Math.cos(angle);
-          sin[row * half + i] = Math.sin(angle);
-        });
+        if (rotation !== null) {
+          patchAngles(patch, image.grid, vision).forEach((angle, i) => {
+            rotation.patch_cos[row * half + i] = Math.cos(angle);
+            rotation.patch_sin[row * half + i] = Math.sin(angle);
+          });
+        }
         if (positions === null || learned === null) return;
         patchPlaces(patch, image.grid, positions, spatial_merge_size).forEach(({ row: point, share }, i) => {
           learned.patch_positions[row * CORNERS + i] = BigInt(point);
@@ -282,5 +285,5 @@ function patchFeeds(
       frame += image.grid.steps;
     }
   });
-  return { pixels, patch_padding: padding, patch_cos: cos, patch_sin: sin, ...learned };
+  return { pixels, patch_padding: padding, ...rotation, ...learned };
 }

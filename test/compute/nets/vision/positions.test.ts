@@ -3,7 +3,13 @@ import { plainProcessor } from '../../../../src/models/images/processor.js';
 import { positionsOf } from '../../../../src/compute/nets/vision/layout.js';
 import { sizes } from './fixture.js';
 
-const config = { image_token_id: 7, video_token_id: 8, spatial_merge_size: 2, tokens_per_second: 2 };
+const config = {
+  family: 'qwen2_5_vl',
+  image_token_id: 7,
+  video_token_id: 8,
+  spatial_merge_size: 2,
+  tokens_per_second: 2,
+} as const;
 const processor = plainProcessor(sizes, { min_pixels: 64, max_pixels: 64 });
 
 function clip(steps: number, secondsPerStep: number) {

@@ -163,7 +163,10 @@ describe('a clip that vLLM would see at other times', () => {
     // Its larger side has 5 tokens; three steps of a second each, two positions a second, end at position 4.
     const fits = await noted(0.5);
     await expect(send(fits)).resolves.toBeDefined();
-    const { axes, next } = positionsOf([1, ...Array<number>(60).fill(8), 2], [fits], small);
+    const { axes, next } = positionsOf([1, ...Array<number>(60).fill(8), 2], [fits], {
+      ...small,
+      family: 'qwen2_5_vl',
+    });
     expect(next).toBe(1 + 5 + 1);
     expect(Math.max(...axes[0])).toBe(1 + 5);
     const long = send(await noted(0.7));
