@@ -155,9 +155,14 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
 
 const WHOLE_FILE = 'model.safetensors';
 
-/** A file with all weights of a model. `weights` are the trained ones. The server keeps its own config.json. */
+/**
+ * A file with all weights of a model, under transformers' names. `weights` are the trained ones. The server keeps its own
+ * config.json.
+ */
 export function wholeFolder(model: PolicyModel, weights: Weights): CheckpointFiles {
-  return { [WHOLE_FILE]: safetensorsPieces(new Map([...model.weights, ...weights]), { format: 'pt' }) };
+  const nameOf = peftNames(model);
+  const all = [...new Map([...model.weights, ...weights])].map(([name, tensor]) => [nameOf(name), tensor] as const);
+  return { [WHOLE_FILE]: safetensorsPieces(new Map(all), { format: 'pt' }) };
 }
 
 /**
@@ -165,7 +170,8 @@ export function wholeFolder(model: PolicyModel, weights: Weights): CheckpointFil
  * nor patterns.
  */
 export function adapterFolder(model: AdaptedModel, weights: Weights): CheckpointFiles {
-  const { file, stored, metadata } = adapterLayout(model.adapter);
+  // vLLM reads Qwen3-VL under no other names than those of transformers.
+  const { file, stored, metadata } = adapterLayout(model.adapter, 'lora', peftNames(model));
   const layers = [...model.config.adapter.layers].map((name) => name.slice(name.lastIndexOf('.') + 1));
   const config = {
     ...(JSON.parse(loraConfigJson(model.adapter.lora, model.adapter, 'CAUSAL_LM')) as object),

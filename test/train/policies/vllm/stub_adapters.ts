@@ -11,7 +11,7 @@ export function wrongWith(folder: string, base: StubParameters, maxLoraRank: num
   if (config.r > maxLoraRank) return `LoRA rank ${config.r} is greater than max_lora_rank ${maxLoraRank}.`;
   if (config.bias !== 'none' || config.modules_to_save !== null) return 'bias or modules_to_save are not supported';
   if (!Array.isArray(config.target_modules)) return 'target_modules is no list';
-  for (const [name, { shape }] of readSafetensors(join(folder, 'adapter_model.safetensors'))) {
+  for (const [name, { shape }] of tensorsOf(folder)) {
     const found = /^base_model\.model\.(.+)\.lora_([AB])\.weight$/.exec(name);
     const adapted = found === null ? undefined : base.get(`${found[1]}.weight`);
     if (found === null || adapted === undefined || found[1].startsWith('visual.')) {
@@ -29,7 +29,7 @@ export function wrongWith(folder: string, base: StubParameters, maxLoraRank: num
 export function adaptedWeights(folder: string, base: StubParameters): StubParameters {
   const { r, lora_alpha: alpha, use_rslora: rslora } = readConfig(folder);
   const scale = alpha / (rslora ? Math.sqrt(r) : r);
-  const found = readSafetensors(join(folder, 'adapter_model.safetensors'));
+  const found = tensorsOf(folder);
   const weights = new Map(base);
   for (const [name, b] of found) {
     if (!name.endsWith('.lora_B.weight')) continue;
@@ -46,6 +46,16 @@ export function adaptedWeights(folder: string, base: StubParameters): StubParame
     weights.set(module, { shape, data: sum });
   }
   return weights;
+}
+
+/** An adapter's tensors under the names that training has for them. */
+function tensorsOf(folder: string): StubParameters {
+  const own = (name: string): string =>
+    name
+      .replace(/^base_model\.model\.model\.language_model\./, 'base_model.model.model.')
+      .replace(/^base_model\.model\.model\.visual\./, 'base_model.model.visual.');
+  const tensors = readSafetensors(join(folder, 'adapter_model.safetensors'));
+  return new Map([...tensors].map(([name, tensor]) => [own(name), tensor]));
 }
 
 interface PeftConfig {
