@@ -97,6 +97,17 @@ def get_config(name):
     return config
 `;
 
+it('the overlay for eight GPUs gives a config', async () => {
+  const at = placeWith({});
+  const overlay = ['--with', 'experiments/foreign/trl_8_gpus.libsonnet'];
+  const { code, out } = await at.call(['config', 'show', 'experiments/foreign/trl.jsonnet', ...overlay]);
+  expect(code).toBe(0);
+  expect(JSON.parse(out)).toMatchObject({
+    parameters: { dataset: { chat: true }, reward: { columns: { expected: 'expected', source: 'image' } } },
+    launch: { processes: 8, devices: null, env: {} },
+  });
+});
+
 // Its reason: the runners are Python scripts.
 describe.skipIf(!hasPython)('the runner of', () => {
   it('verl passes settings and reward, copies metrics, and continues from its checkpoint after a stop', async () => {

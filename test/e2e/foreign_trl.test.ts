@@ -2,7 +2,9 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { listening } from '../support/stub_server.js';
 import { Place, until, type Live } from './editrl.js';
 
 const python = process.env['EDITRL_TEST_PYTHON'] ?? 'python3';
@@ -98,6 +100,45 @@ describe.skipIf(missing !== null)(`TRL under editrl${why}`, () => {
       expect(learned('trl')).toEqual(untouched);
     },
     15 * MINUTES,
+  );
+
+  it(
+    'leaves answers out that get no score from a server whose replies are malformed half of the time',
+    async () => {
+      const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {}, reason: null, detail: null };
+      const faulty = await listening((request, response) => {
+        response.writeHead(200, { 'content-type': 'application/x-ndjson', 'x-editrl-reward': 'digest' });
+        createInterface({ input: request })
+          .on('line', (line) => {
+            const { key } = JSON.parse(line) as { key: string };
+            const reply = JSON.stringify({ key, outcome: { ...outcome, normalised: Number(key) % 4 === 0 ? 1 : 0.5 } });
+            response.write(`${Number(key) % 2 === 0 ? reply : reply.slice(0, -9)}\n`);
+          })
+          .on('close', () => response.end());
+      });
+      const settings = {
+        num_iterations: 2,
+        'parameters.reward.url': faulty.url,
+        'parameters.grpo.eval_strategy': 'no',
+      };
+      const changes = Object.entries({ ...settings, 'parameters.grpo.eval_on_start': false });
+      const sets2 = changes.flatMap(([key, value]) => ['--set', `${key}=${JSON.stringify(value)}`]);
+      expect(await place.call([...run('faults'), ...sets2], env)).toMatchObject(isDone);
+      await faulty.close();
+      expect(place.metrics('faults')).toMatchObject(
+        [1, 2].map((iteration) => ({
+          iteration,
+          // Eight answers of each step have scores, half of them 1 and half 0.5.
+          'reward/mean': 0.75,
+          'trl/editrl/unscored': 0.5,
+          'reward_server/items': 16 * iteration,
+          'reward_server/unscored/server_error': 8 * iteration,
+          // Five attempts for what gets no score.
+          'reward_server/requests': 5 * iteration,
+        })),
+      );
+    },
+    10 * MINUTES,
   );
 
   it(
