@@ -126,7 +126,7 @@ function settingsOf(
       log_episodes_every_n_iterations: 5,
       push_to_hub: null,
       wandb: null,
-      alarms: { over_iterations: 5, limits: {} },
+      alarms: { limits: {} },
     },
     launch: { backend: 'local', processes: 2, devices: null, max_restarts: 0, command: null },
     optimizer: { learning_rate: 3e-4, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0, max_grad_norm: 1 },

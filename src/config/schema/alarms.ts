@@ -1,6 +1,6 @@
 /** Thresholds of reward hacking alarms, mostly relative to the first iterations. */
 import { z } from 'zod';
-import { operation, positive, positiveInteger, section } from '../../core/schema/mark.js';
+import { operation, positive, section } from '../../core/schema/mark.js';
 
 /** Limits of one statistic. null means none. */
 export interface AlarmLimits {
@@ -44,13 +44,9 @@ export const alarmNames = Object.keys(DEFAULTS) as readonly AlarmName[];
 const limit = positive.nullable().optional();
 
 export const alarms = section(
-  'Warnings of reward hacking, from statistics of an iteration, compared with the first iterations. They only warn. null means none.',
+  'Warnings of reward hacking, from statistics of the last five iterations, compared with the first five. They only warn. null means none.',
   z
     .strictObject({
-      over_iterations: operation(
-        'Length of the compared windows: the first and the last n measured iterations.',
-        positiveInteger.default(5),
-      ),
       limits: operation(
         `Limits by alarm that replace the defaults: max_fall and max_rise from the first iterations, max for the value itself. null means no limit. docs/guide/rewards.md has the units. Alarms: ${alarmNames.join(', ')}.`,
         z

@@ -84,6 +84,9 @@ export const alarmKinds: Readonly<Record<AlarmName, AlarmKind>> = {
 /** KL to the reference jumps if it exceeds `times` its median over the previous iterations, and `least`. */
 const JUMP = { times: 5, over: 5, fewest: 3, least: 0.5 } as const;
 
+/** Measured iterations that are averaged at the start of a run and at its end. */
+const SPAN = 5;
+
 /** Lower bound of the value that limits are relative to. */
 const MIN_BASE = 1e-6;
 
@@ -105,11 +108,13 @@ export class HackAlarms {
   /**
    * @param history earlier metrics of the run, oldest first. A resumed run keeps its baseline and repeats no warning.
    * @param warn called once per crossing, not once per iteration
+   * @param span measured iterations at both ends of the run that are compared
    */
   constructor(
     private readonly settings: AlarmSettings,
     history: readonly MetricsLine[],
     private readonly warn: (message: string) => void,
+    private readonly span = SPAN,
   ) {
     this.#series = new Map(alarmNames.map((name) => [name, { first: [], last: [], raised: false }]));
     for (const { iteration, metrics } of history) {
@@ -171,10 +176,9 @@ export class HackAlarms {
   #take(name: AlarmName, series: Series, metrics: Metrics): void {
     const value = metrics[`hack/${name}`];
     if (value === undefined || !Number.isFinite(value)) return;
-    const { over_iterations: span } = this.settings;
-    if (series.first.length < span) series.first.push(value);
+    if (series.first.length < this.span) series.first.push(value);
     series.last.push(value);
-    if (series.last.length > span) series.last.shift();
+    if (series.last.length > this.span) series.last.shift();
   }
 
   /** The crossed threshold in words, or null. While there are few values, the last values are also the first ones. */

@@ -18,7 +18,7 @@ import { makeSmallWorld, smallSettings, type SmallWorld } from '../../recipes/im
 import { scorerOf, smallTraining, unscored } from '../small_training.js';
 
 function settings(changes: object = {}): AlarmSettings {
-  const parsed = alarmsSchema.parse({ over_iterations: 2, ...changes });
+  const parsed = alarmsSchema.parse(changes);
   if (parsed === null) throw new Error('null');
   return parsed;
 }
@@ -30,7 +30,7 @@ function watch(
   changes: object = {},
 ): { raised: number[]; said: string[] } {
   const said: string[] = [];
-  const alarms = new HackAlarms(settings(changes), [], (message) => said.push(message));
+  const alarms = new HackAlarms(settings(changes), [], (message) => said.push(message), 2);
   const raised = values.flatMap((value, i) => {
     const found = alarms.observe(i + 1, value === null ? {} : { [metric]: value });
     return Object.keys(found).length > 0 ? [i + 1] : [];
@@ -97,7 +97,7 @@ describe('an alarm', () => {
     const lines: MetricsLine[] = [{ iteration: 0, metrics: { 'validation/sampled/mean': 3 } }];
     let said: string[] = [];
     for (const [i, value] of values.entries()) {
-      const alarms = new HackAlarms(settings(), lines, (message) => said.push(message));
+      const alarms = new HackAlarms(settings(), lines, (message) => said.push(message), 2);
       const metrics = { 'hack/edge_density': value };
       lines.push({ iteration: i + 1, metrics: { ...metrics, ...alarms.observe(i + 1, metrics) } });
     }
@@ -106,7 +106,7 @@ describe('an alarm', () => {
       lines.filter(({ metrics }) => metrics['alarm/edge_density'] === 1).map(({ iteration }) => iteration),
     ).toEqual([4, 5, 6]);
     said = [];
-    new HackAlarms(settings(), lines, (message) => said.push(message)).observe(7, { 'hack/edge_density': 1 });
+    new HackAlarms(settings(), lines, (message) => said.push(message), 2).observe(7, { 'hack/edge_density': 1 });
     expect(said).toEqual([]);
     expect(alarmsIn(columnsOf(lines))).toEqual([
       { name: 'edge_density', from: 4, to: 6, active: true, metric: 'hack/edge_density', value: 0 },
@@ -129,7 +129,7 @@ describe('the alarm of the KL', () => {
   it('knows the KL of before a resume, and is reported with the KL', () => {
     const lines: MetricsLine[] = [1, 2, 3, 4].map((iteration) => ({ iteration, metrics: { 'policy/kl': 0.1 } }));
     const jump = { 'policy/kl': 2 };
-    const found = new HackAlarms(settings(), lines, () => undefined).observe(5, jump);
+    const found = new HackAlarms(settings(), lines, () => undefined, 2).observe(5, jump);
     expect(alarmsIn(columnsOf([...lines, { iteration: 5, metrics: { ...jump, ...found } }]))).toEqual([
       { name: 'kl', from: 5, to: 5, active: true, metric: 'policy/kl', value: 2 },
     ]);
@@ -200,7 +200,7 @@ describe('an iteration of GRPO', () => {
 
   it('raises an alarm where a judge gives no score at all, and the reward has no mean', async () => {
     const said: string[] = [];
-    const hackAlarms = new HackAlarms(settings(), [], (message) => said.push(message));
+    const hackAlarms = new HackAlarms(settings(), [], (message) => said.push(message), 2);
     const none = scorerOf(() => unscored);
     const { training } = smallTraining(smallSettings(world), none, undefined, { hackAlarms });
     try {
