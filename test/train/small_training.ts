@@ -15,7 +15,7 @@ import type { LanguagePolicy } from '../../src/train/policies/tokens/language_po
 import type { TokenPolicy } from '../../src/train/policies/tokens/policy.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
-import { trainedTokens } from '../../src/recipes/image_edit_tokens/labels.js';
+import { trainedTokens } from '../../src/recipes/image_edit_tokens/open.js';
 import type { JudgeItem, Outcome } from '../../src/rewards/score/types.js';
 import type { ContactSheetRow } from '../../src/run/report/contact_sheet.js';
 import type { Scorer } from '../../src/train/scoring/scorer.js';

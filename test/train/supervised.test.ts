@@ -8,7 +8,7 @@ import { SPECIAL } from '../../src/train/policies/tokens/emu3.js';
 import { ImageEditTask, type EditPrompt } from '../../src/recipes/image_edit_tokens/task.js';
 import type { TokenAnswer } from '../../src/train/policies/tokens/batch.js';
 import type { TokenSampling } from '../../src/train/policies/tokens/sampling.js';
-import { editLabels, labeledAnswer } from '../../src/recipes/image_edit_tokens/labels.js';
+import { editLabels, labeledAnswer } from '../../src/recipes/image_edit_tokens/open.js';
 import { openPolicy } from '../../src/recipes/image_edit_tokens/open.js';
 import { soloGroup } from '../../src/core/group/process_group.js';
 import { scheduleOf } from '../../src/train/update.js';

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { leavesOf } from '../../src/core/schema/walk.js';
-import { SettingsTable } from '../../src/web/settings_table.js';
+import { SettingsTable } from '../../src/web/runs_index.js';
 
 it('lists the leaves of settings by their paths; a list is one', () => {
   expect(leavesOf({ a: { b: 1, c: { d: null } }, e: [{ f: 1 }] })).toEqual([

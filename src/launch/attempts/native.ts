@@ -121,7 +121,7 @@ class Outcome {
     const all = [...this.#errors].map(([rank, error]) => ({ rank, error }));
     const own = all.filter(({ error }) => error.name !== PEER_LOST);
     if (!(failure instanceof RunFailed)) return failure === null ? (own[0] ?? all[0] ?? null) : null;
-    const outside = failure.workerExitCode === null;
-    return outside ? null : (own.find(({ rank }) => rank === failure.rank) ?? own[0] ?? null);
+    const outside = failure.failure.exitCode === null;
+    return outside ? null : (own.find(({ rank }) => rank === failure.failure.rank) ?? own[0] ?? null);
   }
 }

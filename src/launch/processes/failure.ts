@@ -29,17 +29,10 @@ export const HOW_TO_CONTINUE =
 
 /** A worker died, hung or ended with a code other than 0. */
 export class RunFailed extends RunError {
-  readonly rank: number;
-  /** The worker's exit code. `exitCode` is the exit code of this process. */
-  readonly workerExitCode: number | null;
-  readonly signal: NodeJS.Signals | null;
-  readonly lastLines: readonly string[];
   /** One sentence for `state.json` and tables. */
   readonly reason: string;
-  /** What to do about the cause. Null if unknown. */
-  readonly advice: string | null;
 
-  constructor(failure: RunFailure) {
+  constructor(readonly failure: RunFailure) {
     const who = failure.processes > 1 ? `rank ${failure.rank} of ${failure.processes}` : `rank ${failure.rank}`;
     const reason = `${who} ${failure.reason}`;
     const shown = failure.lastLines.slice(-SHOWN_LINES);
@@ -49,12 +42,7 @@ export class RunFailed extends RunError {
       where: failure.run,
       next: failure.advice === null ? HOW_TO_CONTINUE : `${failure.advice}\n  ${HOW_TO_CONTINUE}`,
     });
-    this.rank = failure.rank;
-    this.workerExitCode = failure.exitCode;
-    this.signal = failure.signal;
-    this.lastLines = failure.lastLines;
     this.reason = reason;
-    this.advice = failure.advice;
   }
 }
 

@@ -274,7 +274,10 @@ function mayRetry(error: unknown): boolean {
 }
 
 function failureOf(error: unknown): Failure {
-  if (error instanceof RunFailed) return { reason: error.reason, lastLines: error.lastLines, advice: error.advice };
+  if (error instanceof RunFailed) {
+    const { lastLines, advice } = error.failure;
+    return { reason: error.reason, lastLines, advice };
+  }
   if (error instanceof EditrlError) return { reason: error.toText(), lastLines: [], advice: null };
   return { reason: error instanceof Error ? error.message : String(error), lastLines: [], advice: null };
 }

@@ -1,7 +1,7 @@
 /** Opens `image_edit_tokens`: an autoregressive policy of text and vision tokens, trained by SFT or by GRPO against a judge (EARL). */
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
-import { CheckpointError } from '../../core/errors.js';
+import { CheckpointError, DataError } from '../../core/errors.js';
 import { describeModel } from '../../models/adapters/decoder.js';
 import { rootOf } from '../../models/adapters/files.js';
 import { readConfig } from '../../models/files.js';
@@ -11,22 +11,27 @@ import { requireTokens } from '../../train/policies/tokens/load.js';
 import { checkOf, datasetChecks, decoderCheck, folderOf, isComplete } from '../shared/checks.js';
 import type { ImageEditSettings } from './settings.js';
 import { comparedEdit, openEditDataset } from '../../data/edits.js';
-import { Emu3Format, TokenSpace, type Emu3Prompt } from '../../train/policies/tokens/emu3.js';
+import { Emu3Format, TokenSpace, type Emu3Prompt, SPECIAL } from '../../train/policies/tokens/emu3.js';
 import type { TokenPolicy } from '../../train/policies/tokens/policy.js';
 import { recordDatasets, type TrainingContext } from '../../train/context.js';
-import type { OpenRecipe } from '../recipe.js';
+import type { OpenRecipe, WantedEdit } from '../recipe.js';
 import type { Training } from '../../train/loop.js';
 import { openTokenPolicy, openTokenTraining, openTrainedPolicy, type TokenForms } from '../shared/tokens/policy.js';
-import { writeEdit } from './wanted_edit.js';
-import { editLabels, trainedTokens } from './labels.js';
 import { unknownWords, type Instructions } from '../shared/words/vocabulary.js';
-import { ImageEditTask, spaceOf } from './task.js';
+import { ImageEditTask, spaceOf, type EditPrompt } from './task.js';
 import { decodeImage } from '../../core/images/image.js';
 import type { EditSample } from '../../data/types.js';
 import { describeVisionTokenizer, loadVisionTokenizer } from '../../train/environments/vision_tokens.js';
 import { modelFolder, type RunResolver } from '../../models/reference.js';
 import { sampledSets, type SampledSet, type SampleRow } from '../../train/scoring/sample_rows.js';
 import { editData, type ImageTokenizerLike } from '../../data/tiny/dataset.js';
+import { join } from 'node:path';
+import { packDataset } from '../../data/pack.js';
+import { imageCodes } from '../../train/policies/tokens/image_codes.js';
+import type { SftSettings, TrainTokens } from '../../config/schema/algorithm.js';
+import type { TokenAnswer } from '../../train/policies/tokens/batch.js';
+import type { LabeledAnswer } from '../../train/supervised.js';
+import { labelsOf, type Labels } from '../shared/training.js';
 
 async function open(settings: ImageEditSettings, context: TrainingContext): Promise<Training> {
   const task = ImageEditTask.open(settings, context.resolveRun);
@@ -173,4 +178,120 @@ async function sampleOf(sample: EditSample, dataset: string): Promise<SampleRow>
       { what: 'an answer without an image', edited: null },
     ],
   };
+}
+
+/**
+ * Packs an edit into the run's image codes. The image gets the size of the run's held-out images, unless the
+ * tokenizer's processor resizes it.
+ */
+export async function writeEdit(
+  settings: ImageEditSettings,
+  resolveRun: RunResolver,
+  { image, instruction, count, folder }: WantedEdit,
+): Promise<string> {
+  const tokenizer = loadVisionTokenizer(modelFolder(settings.environment.model, resolveRun), { provider: 'cpu' });
+  try {
+    const { patch } = tokenizer.config;
+    const [heldOut] = settings.data.validation;
+    const { height, width } = openEditDataset(editData(tokenizer).placesOf(settings)(heldOut.path)).read(0).source;
+    const instructions = join(folder, 'edit.jsonl');
+    const line = JSON.stringify({ source: image, instruction, split: SPLIT });
+    writeFileSync(instructions, `${line}\n`.repeat(count));
+    const out = join(folder, 'packed');
+    const size = tokenizer.sizing === null ? { height: height * patch, width: width * patch } : null;
+    await packDataset({ instructions, out, size, codes: imageCodes(tokenizer) });
+    return join(out, SPLIT);
+  } finally {
+    await tokenizer.dispose();
+  }
+}
+
+const SPLIT = 'validation';
+
+/** The labels of a task's edits. */
+export function editLabels(
+  task: ImageEditTask,
+  sft: SftSettings['sft'],
+  prompts: number,
+): Labels<EditPrompt, TokenAnswer> {
+  const { heldOut } = task.data;
+  return labelsOf(
+    {
+      heldOut,
+      at: (index, iteration) =>
+        labeled(task, task.trainingSample(index), sft, iteration > sft.changed_token_weight_after_steps),
+      heldOutAt: (source, i) => labeled(task, source.read(i), sft, true),
+    },
+    { size: sft.batch_size, prompts },
+  );
+}
+
+async function labeled(
+  task: ImageEditTask,
+  sample: EditSample,
+  sft: SftSettings['sft'],
+  stressChanges: boolean,
+): Promise<LabeledAnswer<EditPrompt, TokenAnswer>> {
+  const ids = await labeledAnswer(task, sample);
+  return {
+    prompt: await task.promptOf(sample),
+    answer: { ids, logProbs: new Float32Array(ids.length), finished: true },
+    weights: tokenWeights(task, sample, ids, sft, stressChanges),
+  };
+}
+
+/** The token ids of the labeled answer. Raises DataError when the sample has no label. */
+export async function labeledAnswer(
+  { space, settings, thinks }: ImageEditTask,
+  sample: EditSample,
+): Promise<Int32Array> {
+  if (sample.target === null || (thinks && sample.rationale === null)) {
+    throw new DataError(
+      sample.target === null ? 'the sample has no labeled answer' : 'the sample has no rationale to think',
+      { where: sample.id, next: 'Supervised training needs labeled data: name such a dataset in data.train.' },
+    );
+  }
+  const imageOpen = settings.policy.assistant_prefill.endsWith(SPECIAL.imageStart);
+  const thought = thinks && sample.rationale !== null ? await space.thought(sample.rationale) : [];
+  return Int32Array.from(space.answer(sample.target, thought, imageOpen));
+}
+
+/**
+ * Weighs vision tokens more if they differ from the source's token at the same position, because most of an edit is a
+ * copy.
+ */
+function tokenWeights(
+  { space }: ImageEditTask,
+  sample: EditSample,
+  ids: Int32Array,
+  { changed_token_weight }: SftSettings['sft'],
+  stressChanges: boolean,
+): Float32Array {
+  const source = space.image(sample.source);
+  // -1 if the prompt already opened the image. The answer then lacks the image-start token.
+  const imageStart = ids.indexOf(space.special.imageStart);
+  return Float32Array.from(ids, (id, t) => {
+    const changed = t >= imageStart && space.isVision(id) && source[t - imageStart] !== id;
+    return changed && stressChanges ? changed_token_weight : 1;
+  });
+}
+
+/**
+ * 1 for tokens of an answer that carry the loss in an iteration (counted from 1), else 0. The loss is divided by the
+ * number of ones.
+ */
+export function trainedTokens(
+  iteration: number,
+  { ids }: Pick<TokenAnswer, 'ids'>,
+  cycle: TrainTokens,
+  space: TokenSpace,
+): Float32Array {
+  const trained = trainedPart(iteration, cycle);
+  return Float32Array.from(ids, (id) => (trained === 'all' || space.isVision(id) === (trained === 'vision') ? 1 : 0));
+}
+
+function trainedPart(iteration: number, cycle: TrainTokens): 'all' | 'text' | 'vision' {
+  if (cycle === 'all') return 'all';
+  if ((iteration - 1) % cycle.cycle_steps < cycle.steps) return cycle.tokens;
+  return cycle.tokens === 'text' ? 'vision' : 'all';
 }

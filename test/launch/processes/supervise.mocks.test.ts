@@ -130,8 +130,7 @@ describe('ranks that are ended because of another one', () => {
     expect(children[2].signals).toEqual(['SIGTERM', 'SIGCONT']);
     expect(watched.outcome).toMatchObject({
       reason: 'rank 1 of 3 ended with exit code 3',
-      workerExitCode: 3,
-      lastLines: ['its last words'],
+      failure: { exitCode: 3, lastLines: ['its last words'] },
     });
     expect(marksEnded).toEqual(['mark within 5']);
     expect(vi.getTimerCount()).toBe(0);
@@ -278,7 +277,7 @@ describe('silence', () => {
     await pass(5);
     expect(watched.outcome).toMatchObject({
       reason: 'rank 0 of 2 hung: no sign of life for 60 s (launch.heartbeat_timeout_s)',
-      signal: null,
+      failure: { signal: null },
     });
   });
 

@@ -120,9 +120,9 @@ describe('a rank that ends badly', () => {
   it('ends the others, and is reported with its exit code and its last lines', async () => {
     const watched = start(['sleep 60', 'echo one; echo two >&2; exit 3']);
     const error = await failure(watched);
-    expect(error).toMatchObject({ rank: 1, workerExitCode: 3, signal: null, exitCode: 1 });
+    expect(error).toMatchObject({ failure: { rank: 1, exitCode: 3, signal: null }, exitCode: 1 });
     expect(error.reason).toBe('rank 1 of 2 ended with exit code 3');
-    expect([...error.lastLines].sort()).toEqual(['one', 'two']);
+    expect([...error.failure.lastLines].sort()).toEqual(['one', 'two']);
     expect(error.message).toMatch(/Its last lines:\n {2}\| (one|two)\n {2}\| (one|two)/);
     expect(left()).toEqual([]);
   });
@@ -132,17 +132,17 @@ describe('a rank that ends badly', () => {
     expect(said.reason).toBe(
       "rank 0 ended with exit code 1: the GPU's memory was full (torch.OutOfMemoryError: CUDA out of memory.)",
     );
-    expect(said.advice).toContain('optimizer.per_device_batch_size');
+    expect(said.failure.advice).toContain('optimizer.per_device_batch_size');
     expect(said.toText()).toMatch(/\n {2}Make its micro-batches smaller .*\n {2}Run the same command again/);
     const inner = await failure(start(['exit 137']));
     expect(inner.reason).toBe('rank 0 ended with exit code 137 (a process that it ran was ended by SIGKILL)');
-    expect(inner.advice).toBeNull();
+    expect(inner.failure.advice).toBeNull();
   });
 
   it('takes along what it started, also what ignores SIGTERM or left its group', async () => {
     const child = "(trap '' TERM; while :; do sleep 1; done) & setsid sleep 60 & echo started; exit 4";
     const error = await failure(start([child]));
-    expect(error).toMatchObject({ workerExitCode: 4 });
+    expect(error).toMatchObject({ failure: { exitCode: 4 } });
     expect(left()).toEqual([]);
   });
 });
@@ -159,17 +159,17 @@ describe('a rank that runs out of memory', () => {
     ],
   ])("fills V8's heap %s", async (_who, script, end) => {
     const error = await failure(start(['sleep 60', script]));
-    expect(error).toMatchObject({ rank: 1 });
+    expect(error).toMatchObject({ failure: { rank: 1 } });
     expect(error.reason).toMatch(/^rank 1 of 2 /);
     expect(error.reason).toContain(`${end}: the heap of Node's V8 was full (FATAL ERROR: `);
-    expect(error.advice).toContain('--max-old-space-size=');
+    expect(error.failure.advice).toContain('--max-old-space-size=');
     expect(left()).toEqual([]);
   });
 
   it('is rejected an allocation', async () => {
     const error = await failure(start(['ulimit -v 100000; exec tail /dev/zero']));
     expect(error.reason).toBe('rank 0 ended with exit code 1: it ran out of memory (tail: memory exhausted)');
-    expect(error.advice).toContain('launch.processes');
+    expect(error.failure.advice).toContain('launch.processes');
   });
 
   const group = limitedGroup();
@@ -180,16 +180,16 @@ describe('a rank that runs out of memory', () => {
     const eat = `exec "${process.execPath}" -e 'const all = []; for (;;) all.push(Buffer.alloc(1e6, 1))'`;
     const watched = start([`echo $$ > ${group?.procs}; sleep 1.5; ${eat}`]);
     const error = await failure(watched);
-    expect(error).toMatchObject({ signal: 'SIGKILL' });
+    expect(error).toMatchObject({ failure: { signal: 'SIGKILL' } });
     expect(error.reason).toBe(
       'rank 0 was ended by SIGKILL: the system ran out of memory (the kernel killed a process for it, limit 100 MiB)',
     );
-    expect(error.advice).toContain('launch.slurm.mem');
+    expect(error.failure.advice).toContain('launch.slurm.mem');
   });
 
   it('is not taken for one that somebody killed', async () => {
     const error = await failure(start(['kill -s KILL $$']));
-    expect(error).toMatchObject({ reason: 'rank 0 was ended by SIGKILL', advice: null });
+    expect(error).toMatchObject({ reason: 'rank 0 was ended by SIGKILL', failure: { advice: null } });
   });
 });
 
@@ -230,7 +230,7 @@ describe('the guardian', () => {
     expect(left().length).toBeGreaterThan(1);
     guardian.close();
     await until('nothing is left', () => left().length === 0);
-    expect(await failure(watched)).toMatchObject({ signal: 'SIGTERM' });
+    expect(await failure(watched)).toMatchObject({ failure: { signal: 'SIGTERM' } });
   });
 
   it('is replaced when somebody kills it', async () => {

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { arrayScript, literalPath, type ArrayJob } from '../../../src/launch/slurm/batch_script.js';
+import { arrayScript, literalPath, type ArrayJob } from '../../../src/launch/slurm/submit.js';
 
 const dir = mkdtempSync(join(tmpdir(), 'editrl-batch-'));
 afterAll(() => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { trainedTokens } from '../../../src/recipes/image_edit_tokens/labels.js';
+import { trainedTokens } from '../../../src/recipes/image_edit_tokens/open.js';
 import type { TrainTokens } from '../../../src/config/schema/algorithm.js';
 import { grid, SAMPLED, smallSpace } from '../../train/policies/small_policy.js';
 
