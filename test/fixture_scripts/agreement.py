@@ -84,7 +84,9 @@ def make(name: str, folder: Path) -> None:
     model = loaded(folder / "model")
     computed(model, folder / "whole.safetensors")
     continued = greedy(model)
-    adapted = get_peft_model(model, LoraConfig(r=3, lora_alpha=6, target_modules="all-linear", task_type="CAUSAL_LM"))
+    # editrl reads only the text model of those with an encoder here.
+    targets = r".*language_model.*_proj" if hasattr(model.config, "vision_config") else "all-linear"
+    adapted = get_peft_model(model, LoraConfig(r=3, lora_alpha=6, target_modules=targets, task_type="CAUSAL_LM"))
     for key, value in adapted.named_parameters():
         if "lora_B" in key:
             value.data.normal_(0, 0.1)

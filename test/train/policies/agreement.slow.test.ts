@@ -121,7 +121,7 @@ const logProbsOf = ({ shape, data }: FloatTensor, { cases }: Expected): number[]
 describe.skipIf(missing !== null)(
   `a decoder in transformers and peft${missing === null ? '' : ` (skipped: ${missing}; EDITRL_TEST_PYTHON names another Python)`}`,
   () => {
-    it.each(names)('%s computes the same to 1e-5 of the largest value, and adapters go both ways', async (name) => {
+    it.each(names)('%s computes the same to 2e-5 of the largest value, and adapters go both ways', async (name) => {
       const folder = folders();
       runPython('make', name, folder);
       const expected = readJson<Expected>(join(folder, 'expected.json'));
@@ -188,7 +188,7 @@ describe.skipIf(missing !== null)(
         answers: { equal: all, compared },
         adapted: linearLayers(config),
       });
-      for (const [quantity, difference] of Object.entries(found)) expect(difference, quantity).toBeLessThan(1e-5);
+      for (const [quantity, difference] of Object.entries(found)) expect(difference, quantity).toBeLessThan(2e-5);
       expect(all).toBe(compared);
     });
   },
