@@ -41,6 +41,7 @@ export type Behave = (request: StubRequest) => Behaviour | Promise<Behaviour>;
 
 export interface StubJudge {
   readonly url: string;
+  readonly port: number;
   readonly requests: readonly StubRequest[];
   /** The most requests that were in flight at once. */
   readonly peak: () => number;
@@ -48,6 +49,8 @@ export interface StubJudge {
 }
 
 export interface StubOptions {
+  /** A free one by default. */
+  readonly port?: number;
   readonly models?: Behaviour | ((authorization: string | undefined) => Behaviour);
 }
 
@@ -88,10 +91,10 @@ export async function startStubJudge(behave: Behave, options: StubOptions = {}):
     }
   }
 
-  const { url, close } = await listening((incoming, response) => {
+  const { url, close, port } = await listening((incoming, response) => {
     answer(incoming, response).catch(() => incoming.socket.destroy());
-  });
-  return { url: `${url}/v1`, requests, peak: () => peak, close };
+  }, options.port);
+  return { url: `${url}/v1`, port, requests, peak: () => peak, close };
 }
 
 interface ChatBody extends Record<string, unknown> {
