@@ -136,10 +136,11 @@ describe('an agent that asks for what is missing', () => {
 });
 
 describe('commands that are started', () => {
-  const program = (code: string): StartedCommands => new StartedCommands([process.execPath, '-e', code], 500);
+  const program = (code: string, longestStartMs: number): StartedCommands =>
+    new StartedCommands([process.execPath, '-e', code], longestStartMs);
 
   it('raise what they printed where they reject at once', async () => {
-    const started = program('console.error("no such thing"); process.exitCode = 2');
+    const started = program('console.error("no such thing"); process.exitCode = 2', 60_000);
     await expect(started.start('a', ['run', 'a'], () => false)).rejects.toThrow(
       /^editrl run a\nended with exit code 2:\nno such thing$/,
     );
@@ -147,10 +148,8 @@ describe('commands that are started', () => {
   });
 
   it('continue when they are under way, and when that takes long; their end is known later', async () => {
-    const started = program('setTimeout(() => {}, 900)');
-    const begun = performance.now();
+    const started = program('setTimeout(() => {}, 900)', 500);
     expect(await started.start('a', [], () => true)).toMatchObject({ ended: null });
-    expect(performance.now() - begun).toBeLessThan(450);
     expect(await started.start('b', [], () => false)).toMatchObject({ ended: null });
     await vi.waitFor(() => expect(started.all.map(({ ended }) => ended)).toEqual(['ended', 'ended']), 5000);
   });

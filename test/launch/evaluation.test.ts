@@ -140,7 +140,7 @@ describe('what two evaluations have in common', () => {
 
   it('is one reward, or a measure of both; else they are rejected', () => {
     expect(() => requireCommonNumber([subject('A', judged), subject('B', drawn)])).toThrow(
-      '--against: the rewards of A and of B differ (viescore and 1 image_similarity), so their numbers cannot be compared',
+      '--against: the rewards of A and of B differ (viescore and image_similarity), so their numbers cannot be compared',
     );
     const term = { name: 'jpeg_size' };
     expect(() => requireCommonNumber([subject('A', judged, [term]), subject('B', drawn, [term])])).not.toThrow();

@@ -285,7 +285,7 @@ describe('the task of edit_response', () => {
         [64, 16],
         [16, 64],
       ]);
-      expect(whole.item.row!['further']).toHaveLength(2);
+      expect(whole.item.row!['source']).toEqual(['one.png', 'wide.png', 'tall.png']);
       // Records say how many there were, and scoring again finds them in the data.
       expect(drawn.map(([{ record }]) => record['beside'])).toEqual([2, 2, undefined, undefined]);
       expect((await task.labels(prompts[0])).beside).toEqual(whole.item.beside);
