@@ -171,7 +171,7 @@ def gedit_v2(clones, draw):
         for opponent in opponents:
             for dimension in dimensions:
                 found = winner(own, opponent, dimension)
-                winners[f"{dimension}/{opponent}"] = found
+                winners[f"{dimension}_{opponent}"] = found
                 matches[dimension].append({"key": f"{key}_pair_{own}_vs_{opponent}", "results": {"winner": found}})
         edits.append({"row": row, "winners": winners})
     for i in range(30):

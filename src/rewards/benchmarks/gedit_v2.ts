@@ -2,6 +2,7 @@
  * GEditBench v2 (2026, arXiv 2603.28547): an edit against those of other models, in three dimensions, by naming a winner. The numbers are shares of
  * wins and the ratings of its `elo_score.py`, over these comparisons and any published ones.
  */
+import { resolve } from 'node:path';
 import { z } from 'zod';
 import { ConfigError, DataError } from '../../core/errors.js';
 import { RandomStream } from '../../core/random.js';
@@ -38,7 +39,9 @@ export const geditV2 = benchmark({
       'The folder with the edits of other models: GALLERY/MODEL/KEY.png, as in GEditBench-v2-CandidatesGallery.',
       z.string().min(1),
     ),
-    opponents: result('The models in the gallery to compare with.', z.array(z.string().min(1)).min(1)),
+    opponents: result('The models in the gallery to compare with.', z.array(z.string().regex(/^[^/]+$/)).min(1), {
+      allowed: 'names of folders in the gallery',
+    }),
     consistency_model: result(
       'The judge model for consistency, at the address of the other one.',
       z.string().min(1).default('PVC-Judge'),
@@ -77,7 +80,7 @@ export const geditV2 = benchmark({
 });
 
 const questionName = (name: Dimension, opponent: string): string => `gedit_v2_${name}_${opponent}`;
-const partOf = (name: Dimension, opponent: string): string => `${name}/${opponent}`;
+const partOf = (name: Dimension, opponent: string): string => `${name}_${opponent}`;
 
 function questionOf(
   row: BenchmarkAnswer['row'],
@@ -87,7 +90,8 @@ function questionOf(
   judge: string,
 ): BenchmarkQuestion {
   const key = wordsAt(row, 'key');
-  const rival = { file: `${gallery}/${opponent}/${key}.png` };
+  // Like every other path that the user names, the gallery is relative to the working directory.
+  const rival = { file: resolve(gallery, opponent, `${key}.png`) };
   const isFirst = new RandomStream('gedit_v2', key, opponent).uniform() < 0.5;
   const part = partOf(name, opponent);
   const { prompt, placeholders }: { readonly prompt: string; readonly placeholders: Placeholders<ImageName> } =

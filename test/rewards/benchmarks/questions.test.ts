@@ -2,6 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
 import { encodePng } from '../../../src/core/images/image.js';
 import type { Row } from '../../../src/data/types.js';
 import { benchmarks, benchmarkNames, type BenchmarkName } from '../../../src/rewards/benchmarks/table.js';
@@ -9,11 +10,12 @@ import type { Benchmark } from '../../../src/rewards/benchmarks/benchmark.js';
 import { createReward } from '../../../src/rewards/score/combined.js';
 import { rewardSettingsSchema } from '../../../src/rewards/score/settings.js';
 import type { JudgeItem } from '../../../src/rewards/score/types.js';
-import { ownParts, worstParts } from '../../../src/rewards/terms/judged/benchmark_term.js';
+import { benchmarkTerm, ownParts, worstParts } from '../../../src/rewards/terms/judged/benchmark_term.js';
 import { testFolder } from '../../support/folder.js';
 import { numberedImage, numberOf, stubModel, type Behave, type StubRequest } from '../judge/stub_judge.js';
 import { stubPlace } from '../judge/stub_place.js';
-import { testServices } from '../terms/term_services.js';
+import { termContract, wholeItem } from '../terms/term_contract.js';
+import { replyingJudge, testServices } from '../terms/term_services.js';
 
 const folder = testFolder('benchmark folder');
 const { serve, connect } = stubPlace();
@@ -218,7 +220,7 @@ describe('the questions', () => {
     expect(stub.requests).toHaveLength(3);
     expect(outcome).toMatchObject({
       value: 1,
-      parts: { 'gedit_v2/instruction/BAGEL': 1, 'gedit_v2/quality/BAGEL': 1, 'gedit_v2/consistency/BAGEL': 1 },
+      parts: { 'gedit_v2/instruction_BAGEL': 1, 'gedit_v2/quality_BAGEL': 1, 'gedit_v2/consistency_BAGEL': 1 },
     });
   });
 });
@@ -279,3 +281,33 @@ it('a missing prompt file names its source', async () => {
     }) as Error,
   );
 });
+
+/** A readable reply to each benchmark. */
+const readable: Readonly<Record<BenchmarkName, string>> = {
+  gedit: '{"score": [8, 6], "reasoning": "x"}',
+  imgedit: 'a: 1\nb: 2\nc: 3',
+  rise: 'Final Score: 3',
+  kris: '"consistency_score": 3, "instruction_score": 3, "quality_score": 3',
+  gedit_v2: '{"winner": "Image A"}',
+};
+const comparing = { gallery: folder, opponents: ['BAGEL'], consistency_model: stubModel };
+for (const name of benchmarkNames) {
+  const { fields, create } = benchmarkTerm(benchmarks[name] as unknown as Benchmark);
+  const types: Partial<Record<BenchmarkName, string>> = { imgedit: 'remove', rise: 'causal_reasoning' };
+  const row = {
+    key: 'k_000001',
+    instruction: 'paint it',
+    source: 'a.png',
+    reference: 'r',
+    task_type: types[name] ?? 'x',
+  };
+  termContract(
+    name,
+    () =>
+      create(
+        z.object(fields).parse({ folder, ...(name === 'gedit_v2' ? comparing : {}) }),
+        testServices(replyingJudge(() => readable[name])),
+      ),
+    wholeItem({ row }),
+  );
+}

@@ -3,7 +3,7 @@
  * (test/fixture_scripts/benchmark_tables.py). KRIS-Bench has no such script.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { Row } from '../../../src/data/types.js';
 import type { Benchmark, BenchmarkAnswer, BenchmarkTable } from '../../../src/rewards/benchmarks/benchmark.js';
@@ -172,7 +172,7 @@ describe('gedit_v2', () => {
 
   it('has the share of wins against each model', () => {
     const lines = linesOf(benchmarks.gedit_v2.tables(answers, settings), 'share of wins');
-    const own = found.edits.map(({ winners }) => shares[winners['quality/BAGEL']]);
+    const own = found.edits.map(({ winners }) => shares[winners['quality_BAGEL']]);
     expect(lines['against BAGEL'][1]).toBeCloseTo(own.reduce((sum, share) => sum + share, 0) / own.length, 12);
     expect(Object.keys(lines)).toEqual([
       ...opponents.map((one) => `against ${one}`),
@@ -193,6 +193,9 @@ describe('gedit_v2', () => {
       expect(isFirst ? parts[1] : parts[0]).toBeNull();
       expect(name.includes('quality')).toBe(images.source === undefined);
       expect(model).toBe(name.includes('consistency') ? 'PVC-Judge' : undefined);
+      const other = isFirst ? images.second : images.first;
+      const { file } = other as { readonly file: string };
+      expect(file.startsWith(`${resolve('gallery')}/`)).toBe(true);
     }
   });
 

@@ -13,6 +13,7 @@ import { graded as gradedTerm } from '../../../src/rewards/terms/graded.js';
 import { pvcJudge } from '../../../src/rewards/terms/pvc_judge.js';
 import { rationalRewardsEdit } from '../../../src/rewards/terms/rational_rewards_edit.js';
 import { unifiedRewardEdit } from '../../../src/rewards/terms/unified_reward_edit.js';
+import { viescorePublished } from '../../../src/rewards/terms/viescore_published.js';
 import { testFolder } from '../../support/folder.js';
 import { numberedImage, numberOf, stubModel, type Behave, type StubRequest } from '../judge/stub_judge.js';
 import { stubPlace } from '../judge/stub_place.js';
@@ -448,8 +449,8 @@ describe('graded', () => {
   });
 });
 
-const graded = replyingJudge(() => '{"reasoning": "x", "score": [20, 15]}');
-for (const kind of [editscore, unifiedRewardEdit]) {
+const graded = replyingJudge(() => '{"reasoning": "x", "score": [9, 5]}');
+for (const kind of [editscore, unifiedRewardEdit, viescorePublished]) {
   termContract(kind.name, () =>
     kind.create({ prompt_sc: files.sc, prompt_pq: files.pq, repeats: 2, model: null }, testServices(graded)),
   );
@@ -468,4 +469,20 @@ termContract('pvc_judge', () =>
 );
 termContract('edit_r1', () =>
   editR1.create({ prompt: files.sc, model: null }, testServices(replyingJudge(() => '[["4",-0.1]]'))),
+);
+termContract('graded', () =>
+  gradedTerm.create(
+    {
+      prompt: files.sc,
+      scale: [0, 10],
+      scores: 2,
+      combine: 'mean',
+      repeats: 1,
+      temperature: 0,
+      structured: true,
+      max_reply_tokens: 400,
+      model: null,
+    },
+    testServices(graded),
+  ),
 );
