@@ -169,7 +169,7 @@ for item in [{"prompt": "x", "imge": ""}, {"answer": "x"}, {"prompt": 3}, {"prom
     const first = await here.start(answers());
     const other = await here.start({ ...answers(), digest: 'another' });
     const { err } = await python(
-      'reward = Reward(given["first"]); reward(given["items"]); reward._parts = urlsplit(given["other"]); reward(given["items"])',
+      'reward = Reward(given["first"]); reward(given["items"]); reward._connect = Reward(given["other"])._connect; reward(given["items"])',
       { first: first.url, other: other.url, items: three.slice(0, 1) },
     );
     expect(err).toMatch(/RewardServerError: \S+ has changed its settings/);
@@ -278,6 +278,33 @@ print(json.dumps([[[s.kind, s.value, s.reason] for s in scores], reward.stats(),
       ['0', '1', '2'],
       ['1', '2'],
     ]);
+  });
+
+  it('sends all items on one connection, although the server announces that it will close it', async () => {
+    let connections = 0;
+    const outcome = { kind: 'scored', value: 1, normalised: 1, parts: {}, reason: null, detail: null };
+    const url = await serve((request, response) => {
+      connections++;
+      response.writeHead(200, { ...HEADERS, connection: 'close' }).flushHeaders();
+      createInterface({ input: request })
+        .on('line', (line) => {
+          const { key } = JSON.parse(line) as { key: string };
+          response.write(`${JSON.stringify({ key, outcome, terms: {} })}\n`);
+        })
+        .on('close', () => response.end());
+    });
+    const { result, err } = await python(
+      `
+import time
+class Slow:
+    def save(self, file, format): time.sleep(0.3)
+reward = Reward(given["url"], deadline_s=5)
+print(json.dumps([[score.value for score in reward([{"prompt": "x", "image": Slow()}] * 3)], reward.stats()["reward_server/requests"]]))`,
+      { url },
+    );
+    expect(err).toBe('');
+    expect(result).toEqual([[1, 1, 1], 1]);
+    expect(connections).toBe(1);
   });
 
   it('waits as long as a busy server asks, and tries again when the judge was unreachable', async () => {
