@@ -50,7 +50,7 @@ import {
   rootOf,
   type LayerMatrices,
 } from './files.js';
-import { describeModel, readableParts, storedAdapterWeights, withStoredAdapter } from './decoder.js';
+import { describeModel, peftNames, readableParts, storedAdapterWeights, withStoredAdapter } from './decoder.js';
 import { z } from 'zod';
 import { specialNames } from '../tokenizer/open.js';
 import { TOKENIZER_CONFIG_FILE } from '../tokenizer/texts.js';
@@ -230,7 +230,7 @@ export function exportMerged(
     return;
   }
   const config = exportedConfig(checkpoint, dtype);
-  const tensors = tensorsOfModel(checkpoint);
+  const tensors = inTransformers(tensorsOfModel(checkpoint), checkpoint);
   writeFileSync(join(folder, CONFIG_FILE), `${JSON.stringify(config, null, 2)}\n`);
   copyTokenizer(checkpoint, folder);
   // The base's sampling settings still apply to the trained model.
@@ -276,6 +276,14 @@ function tensorsOfModel(folder: string): Map<string, LazyTensor> {
     tensors.set(name, { shape, read: readMerged });
   }
   return tensors;
+}
+
+/** A model's tensors by transformers' names, if this program wrote its weights. Others keep the names of the base, which loads. */
+function inTransformers(tensors: ReadonlyMap<string, LazyTensor>, checkpoint: string): ReadonlyMap<string, LazyTensor> {
+  if (!existsSync(join(rootOf(checkpoint), POLICY_FILE))) return tensors;
+  const config = describeModel(checkpoint, readableParts(checkpoint));
+  const names = peftNames({ config, description: descriptionOf(checkpoint) });
+  return new Map([...tensors].map(([name, tensor]) => [names(name), tensor]));
 }
 
 /** All tensors of a flow transformer, with a chain of LoRAs merged. Layers have the same names in all files. */

@@ -18,6 +18,8 @@ export interface PolicyModel<P extends TokenPrompt = TokenPrompt> {
   readonly trains?: TrainedParts;
   /** Further files of its folder by name, such as the image processor's config. Default: none. */
   readonly files?: Readonly<Record<string, string>>;
+  /** Weights that are only written to checkpoints: the vision encoder of a model that is trained on text alone. Absent: none. */
+  readonly unread?: Weights;
   /** For a model with an adapter: its settings and its base. */
   readonly adapter?: AdapterOrigin;
 }

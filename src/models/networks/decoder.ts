@@ -2,7 +2,7 @@
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { CheckpointError, GraphError, must } from '../../core/errors.js';
-import { areEqualTensors, type StorageDtype } from '../../core/safetensors.js';
+import { areEqualTensors, readSafetensorsIndex, type StorageDtype } from '../../core/safetensors.js';
 import {
   checkWeights,
   CONFIG_FILE,
@@ -71,7 +71,7 @@ function findDecoder(folder: string, part: ReadPart): FoundDecoder {
   }
   const expected = new Map([...decoderParameters(config)].map(([name, { shape }]) => [name, shape]));
   const known = new Set([HEAD, ...expected.keys()].map(stored));
-  const ofOtherPart = part === 'words' ? [stored(VISUAL), ...VISION_PARTS, ...IMAGE_TOKENIZERS] : IMAGE_TOKENIZERS;
+  const ofOtherPart = [...IMAGE_TOKENIZERS, ...(part === 'words' ? visionPrefixes(stored) : [])];
   rejectUnread(
     folder,
     files,
@@ -81,14 +81,35 @@ function findDecoder(folder: string, part: ReadPart): FoundDecoder {
 }
 
 const HEAD = 'lm_head.weight';
-/** Prefixes of the vision encoders and connectors of Gemma 3 and Mistral 3. */
-const VISION_PARTS = ['', 'model.'].flatMap((prefix) =>
-  ['vision_tower.', 'multi_modal_projector.'].map((part) => `${prefix}${part}`),
-);
+/** Prefixes of the vision encoders and connectors of Gemma 3 and Mistral 3, which have no name of their own here. */
+const VISION_PARTS = ['vision_tower.', 'multi_modal_projector.'];
+/** Prefixes of vision encoders and connectors in files. */
+const visionPrefixes = (stored: ModuleNames): string[] => [VISUAL, CONNECTOR, ...VISION_PARTS].map(stored);
 /** Prefixes of Emu3's image tokenizer next to its text model. */
 const IMAGE_TOKENIZERS = ['vqmodel.', 'model.vqmodel.'];
 /** Tables that older files store although the config determines them. They are ignored. */
-const WITHOUT_EFFECT = /\.rotary_emb\.inv_freq$/;
+const WITHOUT_EFFECT = /\.(?:rotary_emb\.inv_freq|embeddings\.position_ids)$/;
+
+/**
+ * The vision encoder and connector of a model that is read for text alone, in float32 and by the names of checkpoints. Empty for a text
+ * model. Raises CheckpointError for tensors that cannot be read.
+ */
+export function visionWeights(folder: string): Weights {
+  const files = tensorFiles(folder);
+  const stored = storedNames(files, folder);
+  const names = [VISUAL, CONNECTOR, ...VISION_PARTS].flatMap((own) =>
+    [...files.keys()]
+      .filter((name) => name.startsWith(stored(own)) && !WITHOUT_EFFECT.test(name))
+      .map((name) => [`${own}${name.slice(stored(own).length)}`, name] as const),
+  );
+  const expected = new Map(
+    names.map(([own, name]) => {
+      const { entries } = readSafetensorsIndex(must(files.get(name), name));
+      return [own, must(entries.get(name), name).shape] as const;
+    }),
+  );
+  return readWeights(files, expected, stored);
+}
 
 function requireSizes(config: DecoderConfig, where: string): void {
   try {
@@ -169,6 +190,7 @@ const nameUnder =
   (name) => {
     if (name.startsWith(CONNECTOR)) return `${visual}${connector}${name.slice(CONNECTOR.length)}`;
     if (name.startsWith(VISUAL)) return `${visual}${encoder}${name.slice(VISUAL.length)}`;
+    if (VISION_PARTS.some((part) => name.startsWith(part))) return `${visual}${name}`;
     return name.startsWith('model.') ? `${model}${name.slice('model.'.length)}` : `${head}${name}`;
   };
 

@@ -18,6 +18,7 @@ import { type TrainedParts, type VisionConfig, withoutTables } from '../../../co
 import type { DecoderInit, VisionInit } from '../../../config/schema/model.js';
 import { descriptionOf, digestOfWeights, rootOf } from '../../../models/adapters/files.js';
 import { folderWith } from '../../../models/files.js';
+import { visionWeights } from '../../../models/networks/decoder.js';
 import { adapt, describeModel, listedTargets, openModel } from '../../../models/adapters/decoder.js';
 import type { TokenPrompt } from '../../../models/tokenizer/format.js';
 import type { TokenFormat } from '../../../models/tokenizer/format.js';
@@ -47,7 +48,10 @@ export function loadPolicy<P extends TokenPrompt>(
   const { config, weights } = openModel(folder, part, storedAs);
   const vision = parts === null ? {} : { trains: parts, files: processorFiles(folder) };
   const description = descriptionOf(folder);
-  if (fresh === null) return { config, format, weights, description, ...vision };
+  if (fresh === null) {
+    const unread = parts === null ? visionWeights(rootOf(folder)) : undefined;
+    return { config, format, weights, description, ...vision, ...(unread === undefined ? {} : { unread }) };
+  }
   const adapted = adapt(config, weights, fresh.lora, { seed: fresh.seed, parts });
   const lora = listedTargets({ ...adapted, description }, fresh.lora);
   return {

@@ -60,7 +60,7 @@ export class TokenPolicy<P extends TokenPrompt = TokenPrompt>
       optimizer,
       layout: isAdapted(model)
         ? adapterLayout(model.adapter, 'lora', peftNames(model))
-        : { ...ownLayout, beside: frozenWeights(model) },
+        : { ...ownLayout, beside: new Map([...frozenWeights(model), ...(model.unread ?? [])]) },
       base: isAdapted(model) ? model.adapter : null,
       hiddenStates: true,
     });
