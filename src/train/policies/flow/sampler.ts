@@ -79,15 +79,14 @@ export class FlowSampler {
     const begun = prompts.flatMap(({ flow }, p) => {
       const tokens = flow.rows * flow.columns;
       const size = tokens * velocityWidth(this.options.config);
-      const noise = (stream: RandomStream): Float32Array => Float32Array.from({ length: size }, () => stream.normal());
+      const noise = (stream: RandomStream): Float32Array => stream.normals(new Float32Array(size));
       const first = random(p, 0);
       const noisy = noisyRange(how.sigmas(tokens).length - 1, how, first.uniform());
       const shared = how.sameLatent ? noise(first) : null;
       return Array.from({ length: answersPerPrompt }, (_, g): Begun => {
         const stream = random(p, g);
         stream.uniform();
-        const own = noise(stream);
-        const x = shared ?? own;
+        const x = shared ?? noise(stream);
         return { condition: flow, stream, noisy, noise: x, x, actions: [], logProbs: [] };
       });
     });
@@ -157,10 +156,8 @@ function advance(one: Begun, v: Float32Array, sigmas: readonly number[], at: num
   const { ofX, ofVelocity, deviation } = step;
   const { x } = one;
   const drawn = new Float32Array(x.length);
-  for (let i = 0; i < x.length; i++) {
-    const mean = ofX * x[i] + ofVelocity * v[i];
-    drawn[i] = deviation === 0 ? mean : mean + deviation * one.stream.normal();
-  }
+  if (deviation !== 0) one.stream.normals(drawn);
+  for (let i = 0; i < x.length; i++) drawn[i] = ofX * x[i] + ofVelocity * v[i] + deviation * drawn[i];
   const { kept } = one.condition;
   one.x = kept === undefined ? drawn : blended(drawn, kept, one.noise, sigmas[at + 1]);
   if (!isNoisy) return;
@@ -212,7 +209,7 @@ export function levelsOf(
 /** At each level t, with noise of its own: x_t = (1 - t) x0 + t eps and the velocity eps - x0. `image` is x0 [N, C]. */
 export function noisedActions(image: Float32Array, levels: readonly number[], random: RandomStream): FlowAction[] {
   return levels.map((sigma) => {
-    const noise = image.map(() => random.normal());
+    const noise = random.normals(new Float32Array(image.length));
     return {
       sigma,
       x: image.map((one, i) => (1 - sigma) * one + sigma * noise[i]),

@@ -4,6 +4,7 @@ import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RandomStream } from '../../../../src/core/random.js';
+import { GivenNoise } from '../../../support/given_noise.js';
 import { encodeSafetensors, readSafetensors, type FloatTensor } from '../../../../src/core/safetensors.js';
 import { exportAdapter, exportFiles, exportMerged } from '../../../../src/models/adapters/export.js';
 import { partFolder, readPipeline } from '../../../../src/models/pipeline.js';
@@ -159,8 +160,7 @@ async function edited(folder: string, model: string, drawn: FloatTensor): Promis
   const [source] = await codec.encode([{ width: WIDTH, height: HEIGHT, data: Uint8Array.from(pixels) }]);
   const [text, blank] = [await encoder.encode(PROMPT), takesGuidance(config) ? null : await encoder.blank()];
   const flow = editCondition(text, [source], sourceInputOf(config, codec, 'here'), config, blank);
-  const noise = [...drawn.data];
-  const stream = { uniform: () => 0, normal: () => noise.shift() ?? NaN } as unknown as RandomStream;
+  const stream = new GivenNoise(drawn.data);
   const sigmas = pipelineSchedule(pipeline).sigmas(STEPS, 12);
   const how = { sigmas: () => sigmas, guidance: GUIDANCE, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
   const sampler = new FlowSampler({ config, batch: 1, session: cpu });

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { Planes } from '../../../../src/core/images/planes.js';
-import type { RandomStream } from '../../../../src/core/random.js';
+import { GivenNoise } from '../../../support/given_noise.js';
 import { readSafetensors, readSafetensorsIndex } from '../../../../src/core/safetensors.js';
 import { FlowEditor, type Edit } from '../../../../src/train/policies/flow/editor.js';
 import { pack } from '../../../../src/train/policies/flow/batch.js';
@@ -40,8 +40,7 @@ describe.each([
 
   /** The edit that the pipeline drew, from the noise that it began with. */
   const edit = (blank: boolean, shown = beside): Edit => {
-    let at = 0;
-    const random = { uniform: () => 0, normal: () => numbers('noise')[at++] } as unknown as RandomStream;
+    const random = new GivenNoise(numbers('noise'));
     const further = Array.from({ length: shown }, (_one, i) => planes(`source.${i + 1}`));
     return {
       source: planes('source'),

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { must } from '../../../../src/core/errors.js';
 import type { RgbImage } from '../../../../src/core/images/image.js';
-import type { RandomStream } from '../../../../src/core/random.js';
+import { GivenNoise } from '../../../support/given_noise.js';
 import { readSafetensors, readSafetensorsIndex } from '../../../../src/core/safetensors.js';
 import { mul, sumAll } from '../../../../src/compute/graph/build.js';
 import { gradients } from '../../../../src/compute/graph/differentiate.js';
@@ -80,8 +80,7 @@ describe('FLUX.1-Kontext', () => {
     const sigmas = pipelineSchedule(pipeline).sigmas(4, 12);
     expect(worst(sigmas, of('sigmas'))).toBeLessThan(1e-6);
     const sampler = new FlowSampler({ config, batch: 1, session: cpu });
-    const noise = [...of('noise')];
-    const random = { uniform: () => 0, normal: () => noise.shift() ?? NaN } as unknown as RandomStream;
+    const random = new GivenNoise(of('noise'));
     const how = {
       sigmas: () => sigmas,
       guidance: GUIDANCE,

@@ -5,6 +5,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { must, type EditrlError } from '../../../../src/core/errors.js';
 import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../../src/core/half.js';
 import { RandomStream } from '../../../../src/core/random.js';
+import { GivenNoise } from '../../../support/given_noise.js';
 import { readSafetensors, readSafetensorsIndex, safetensorsPieces } from '../../../../src/core/safetensors.js';
 import { AutoencoderCodec } from '../../../../src/train/environments/image_codec.js';
 import { PipelineTextEncoder } from '../../../../src/train/environments/pipeline_text.js';
@@ -51,19 +52,6 @@ const withoutT5 = (json: Record<string, unknown>): object => ({
   text_encoder_3: [null, null],
   tokenizer_3: [null, null],
 });
-
-/** Gives numbers in place of random ones. */
-class Given extends RandomStream {
-  #at = 0;
-
-  constructor(private readonly numbers: Float32Array) {
-    super('given');
-  }
-
-  override normal(): number {
-    return this.numbers[this.#at++];
-  }
-}
 
 describe('the text encoders of a pipeline', () => {
   it.each(['short', 'long', 'empty'] as const)('read a prompt as diffusers: %s', async (which) => {
@@ -164,7 +152,7 @@ it('paints the image of diffusers from the same noise, under guidance', async ()
       prompts: [{ flow: { ...condition, without: { text, pooled } } }],
       answersPerPrompt: 1,
       how,
-      random: () => new Given(noise),
+      random: () => new GivenNoise(noise),
     },
     weights,
   );
@@ -194,7 +182,7 @@ it('reads and paints like FLUX, whose tokens come from T5 alone and whose guidan
   const sampler = new FlowSampler({ config, batch: 1, session: cpu });
   const how = { sigmas: () => sigmas, guidance: 3.5, noiseLevel: 0, fraction: 1, window: null, sameLatent: false };
   const flow = flowCondition(read, { width: 6, height: 8 }, 2);
-  const random = (): RandomStream => new Given(numbers('noise'));
+  const random = (): RandomStream => new GivenNoise(numbers('noise'));
   const [[{ latents }]] = await sampler.sample({ prompts: [{ flow }], answersPerPrompt: 1, how, random }, weights);
   expect(worst(latents, numbers('latents'))).toBeLessThan(1e-4);
   checkPipeline(pipeline, 'flux', 3.5);
