@@ -122,7 +122,11 @@ function setsOf({ data, measures, sets, benchmark }: EvaluationChanges, dataDir:
       next: 'The other settings took effect when the weights were trained.',
     });
   }
-  if (benchmark !== undefined) return [...benchmarkSets(benchmark, data, measures), ...sets];
+  if (benchmark !== undefined) {
+    const own = benchmarkSets(benchmark, data, measures);
+    rejectOverrides(own, sets);
+    return [...own, ...sets];
+  }
   const listed = data.map((path) => {
     const places = typeof dataDir === 'string' ? [path, join(dataDir, path)] : [path];
     const found = places.find((place) => existsSync(place));
@@ -174,6 +178,19 @@ function benchmarkSets(benchmark: string, data: readonly string[], measures: rea
     'reward.also_compute=[]',
     `reward.terms=${JSON.stringify(reward)}`,
   ];
+}
+
+/** Raises UsageError for a `--set` that replaces the questions or the edits of a benchmark. Their number, and fields of its term, may change. */
+function rejectOverrides(own: readonly string[], sets: readonly string[]): void {
+  const fixed = own.map((set) => parseSet(set).path).filter((path) => path !== 'validation.prompts');
+  for (const set of sets) {
+    const { path } = parseSet(set);
+    const key = fixed.find((one) => one === path || one.startsWith(`${path}.`));
+    if (key === undefined) continue;
+    throw new UsageError(`--set ${set}: found with --benchmark, which sets ${key}; allowed: one of them`, {
+      next: 'Give settings of the benchmark as JSON: --benchmark \'{"name": "imgedit", "model": "JUDGE"}\'.',
+    });
+  }
 }
 
 function requireEvaluable({ settings }: LoadedConfig, where: string): void {

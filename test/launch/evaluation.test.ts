@@ -115,6 +115,19 @@ describe('what is evaluated', () => {
     expect(wrong({ benchmark: 'rise' })).toThrow('--benchmark: found 0 folders in --data; allowed: one');
     expect(wrong({ benchmark: 'rise', data: [join(base, 'none')] })).toThrow('found no .jsonl files');
     expect(wrong({ benchmark: 'rise', data: [folder], measures: ['jpeg_size'] })).toThrow('--measure with --benchmark');
+    for (const set of [
+      'reward.terms=[{"name":"jpeg_size","weight":1}]',
+      'reward.mode=viescore',
+      'data.validation=[]',
+    ]) {
+      expect(wrong({ benchmark: 'imgedit', data: [folder], sets: [set] })).toThrow(
+        'found with --benchmark, which sets',
+      );
+    }
+    const fewer = [...judged, 'validation.prompts=2', 'reward.terms.0.model=other'];
+    const set = evaluatedRun(run, 4, { ...NOTHING, sets: fewer, data: [folder], benchmark: 'imgedit' });
+    expect(getPath(set.config.settings, 'validation.prompts')).toBe(2);
+    expect(getPath(set.config.settings, 'reward.terms')).toMatchObject([{ name: 'imgedit', model: 'other' }]);
   });
 
   it('is a folder in the place of what a config starts from', async () => {

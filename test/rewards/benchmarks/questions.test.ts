@@ -292,7 +292,7 @@ const readable: Readonly<Record<BenchmarkName, string>> = {
 };
 const comparing = { gallery: folder, opponents: ['BAGEL'], consistency_model: stubModel };
 for (const name of benchmarkNames) {
-  const { fields, create } = benchmarkTerm(benchmarks[name] as unknown as Benchmark);
+  const kind = benchmarkTerm(benchmarks[name] as unknown as Benchmark);
   const types: Partial<Record<BenchmarkName, string>> = { imgedit: 'remove', rise: 'causal_reasoning' };
   const row = {
     key: 'k_000001',
@@ -304,8 +304,8 @@ for (const name of benchmarkNames) {
   termContract(
     name,
     () =>
-      create(
-        z.object(fields).parse({ folder, ...(name === 'gedit_v2' ? comparing : {}) }),
+      kind.create(
+        z.object(kind.fields).parse({ folder, ...(name === 'gedit_v2' ? comparing : {}) }),
         testServices(replyingJudge(() => readable[name])),
       ),
     wholeItem({ row }),
