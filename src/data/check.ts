@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import { basename, extname, join, relative } from 'node:path';
 import pLimit from 'p-limit';
 import { DataError } from '../core/errors.js';
-import { decodeImage } from '../core/images/image.js';
+import { decodeImage, type RgbImage } from '../core/images/image.js';
 import { inBrief } from '../core/text.js';
 import { comparedCaption, openCaptioned } from './captioned.js';
 import {
@@ -197,9 +197,10 @@ const openers: Readonly<Record<DatasetReport['kind'], (path: string, use: Datase
       remark: suspects === undefined ? null : largeNumbers(questions, suspects),
       check: async (index, tally) => {
         const { question, place } = questions[index];
-        const { frames } = await clipOf(question, usual, place);
-        for (const image of question.images) await readFitted(image, place, null);
-        tally.size(frames[0]);
+        const frames = question.video === null ? [] : (await clipOf(question, usual, place)).frames;
+        const images: RgbImage[] = [];
+        for (const image of question.images) images.push((await readFitted(image, place, null)).image);
+        tally.size([...frames, ...images][0]);
       },
       compare: (index) => {
         const { question, place } = questions[index];
@@ -341,7 +342,7 @@ function shownProblems(rows: RowSource, path: string, { prompt }: TextColumns): 
   return [
     new DataError(`${shown.length} of ${rows.length} prompts contain more than words, the first at ${shown[0]}`, {
       where: path,
-      next: 'Recipes with prompts do not show images to the policy. Use a dataset of words.',
+      next: "Recipes with prompts do not show images to the policy. Use a dataset of words, or task 'video_actions'.",
     }),
   ];
 }

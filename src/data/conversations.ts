@@ -1,13 +1,13 @@
 /**
- * Questions about videos in the form that Qwen2.5-VL's fine-tuning takes (https://github.com/QwenLM/Qwen2.5-VL): a JSON list of samples, or one
- * sample per line (.jsonl), each {id, conversations: [{from: human|gpt, value}], video, image?, meta?}. `<video>` and `<image>` in
- * a human turn mark the places of the files. The last turn is the labeled answer. `meta` determines the sampling of the
+ * Questions about a video, images or both, in the form that Qwen2.5-VL's fine-tuning takes (https://github.com/QwenLM/Qwen2.5-VL): a JSON
+ * list of samples, or one sample per line (.jsonl), each {id, conversations: [{from: human|gpt, value}], video?, image?, meta?}. `<video>`
+ * and `<image>` in a human turn mark the places of the files. The last turn is the labeled answer. `meta` determines the sampling of the
  * video: {frame_cnts, min_frames, max_frames, dynamic_sample}. `frame_cnts` contains the number of frames of each action.
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import { z } from 'zod';
-import { DataError } from '../core/errors.js';
+import { DataError, must } from '../core/errors.js';
 import { sha256 } from '../core/images/image.js';
 import { parseJson, textOf } from '../core/text.js';
 import { missingFileAdvice, type ListDigest } from './datalist.js';
@@ -27,13 +27,14 @@ export interface Turn {
   readonly parts: readonly Part[];
 }
 
-/** A question about a video. */
+/** A question about a video, images or both. */
 export interface VideoQuestion {
-  /** The turns before the answer. They contain the video once, and end with the user's turn. */
+  /** The turns before the answer. They contain the video once if there is one, and end with the user's turn. */
   readonly turns: readonly Turn[];
   /** The labeled answer, as the dataset has it. */
   readonly expected: string;
-  readonly video: string;
+  /** Null for a question about images alone. */
+  readonly video: string | null;
   /** The files of the images, in the order of their placeholders. */
   readonly images: readonly string[];
   /** The sample's own sampling settings. */
@@ -61,7 +62,10 @@ export interface VideoQuestions {
 const frames = z.int().min(1);
 const sampleSchema = z.looseObject({
   conversations: z.array(z.object({ from: z.string(), value: z.string() })).min(1),
-  video: z.union([z.string().min(1), z.tuple([z.string().min(1)]).transform(([only]) => only)]),
+  video: z
+    .union([z.string().min(1), z.tuple([z.string().min(1)]).transform(([only]) => only)])
+    .nullable()
+    .default(null),
   image: z
     .union([
       z
@@ -84,7 +88,7 @@ type RawSample = z.output<typeof sampleSchema>;
 
 const ALLOWED: Readonly<Record<string, string>> = {
   conversations: 'a list of {from, value}',
-  video: 'the path of one video',
+  video: 'the path of one video, or nothing for a question about images',
   image: 'a path, or a list of paths',
   meta: '{frame_cnts: whole numbers above 0, min_frames, max_frames, dynamic_sample: true or false}',
 };
@@ -130,7 +134,7 @@ export function readQuestions(path: string, media: string | null = null): ReadQu
       const problem = new DataError(read.join('; '), { where: place, next: 'Correct this sample, or leave it out.' });
       return { place, question: null, problem };
     }
-    sizes.push(...[read.video, ...read.images].map((named) => statSync(named).size));
+    sizes.push(...filesOf(read).map((named) => statSync(named).size));
     return { place, question: read, problem: null };
   });
   const problems = samples.flatMap(({ problem }) => problem ?? []);
@@ -159,15 +163,24 @@ export function openQuestions(path: string, media: string | null = null): VideoQ
 /** The sampling of a video whose own sample has no settings. */
 export type UsualSampling = Omit<Sampling, 'segments'>;
 
-/** The frames that a question shows. Raises DataError and the EngineErrors of `readClip`. */
+/** The frames of a question's video, which it must have. Raises DataError and the EngineErrors of `readClip`. */
 export function clipOf(question: VideoQuestion, usual: UsualSampling, place: string): Promise<Clip> {
-  return readClip(question.video, samplingOf(question, usual), place);
+  return readClip(must(question.video, 'the video of a question'), samplingOf(question, usual), place);
 }
 
-/** Opens the video of a list's first question before a run. Raises DataError and the EngineErrors of `readClip`. */
+/** Opens the first video of a list before a run, if it has one. Raises DataError and the EngineErrors of `readClip`. */
 export function checkFirstVideo(questions: VideoQuestions, usual: UsualSampling): void {
-  const first = questions.read(0);
-  readClipNow(first.video, samplingOf(first, usual), questions.place(0));
+  for (let index = 0; index < questions.length; index++) {
+    const question = questions.read(index);
+    if (question.video === null) continue;
+    readClipNow(question.video, samplingOf(question, usual), questions.place(index));
+    return;
+  }
+}
+
+/** The files of a question: its video, then its images. */
+function filesOf({ video, images }: Pick<VideoQuestion, 'video' | 'images'>): readonly string[] {
+  return video === null ? images : [video, ...images];
 }
 
 function samplingOf({ meta }: VideoQuestion, usual: UsualSampling): Sampling {
@@ -223,7 +236,7 @@ function entries(bytes: Uint8Array, file: string): Entry[] {
   }
   const list = parseJson(textOf(bytes, file), file);
   if (!Array.isArray(list)) {
-    throw new DataError('found no list of samples; allowed: [{id, conversations, video}, …]', { where: file });
+    throw new DataError('found no list of samples; allowed: [{id, conversations, video or image}, …]', { where: file });
   }
   return list.map((value: unknown, i) => ({ value, place: `${file}:sample ${i + 1}`, problem: null }));
 }
@@ -236,10 +249,12 @@ function readSample(value: unknown, folder: string): VideoQuestion | string[] {
     return [...fields].map((field) => wrongField(value, field));
   }
   const { conversations, video, image, meta } = parsed.data;
-  const videoFile = resolve(folder, video);
+  const videoFile = video === null ? null : resolve(folder, video);
   const images = image.map((one) => resolve(folder, one));
   const problems = [...wrongTurns(parsed.data), ...wrongMeta(meta)];
-  for (const file of [videoFile, ...images]) if (!existsSync(file)) problems.push(`there is no file ${file}`);
+  for (const file of filesOf({ video: videoFile, images })) {
+    if (!existsSync(file)) problems.push(`there is no file ${file}`);
+  }
   if (problems.length > 0) return problems;
   const { min_frames = null, max_frames = null, frame_cnts = null, dynamic_sample } = meta;
   return {
@@ -252,13 +267,15 @@ function readSample(value: unknown, folder: string): VideoQuestion | string[] {
 }
 
 function wrongField(value: unknown, field: string): string {
-  if (typeof value !== 'object' || value === null) return 'found no object; allowed: {id, conversations, video}';
+  if (typeof value !== 'object' || value === null) {
+    return 'found no object; allowed: {id, conversations, video or image}';
+  }
   const found = (value as Record<string, unknown>)[field];
   const shown = found === undefined ? 'nothing' : JSON.stringify(found).slice(0, 60);
   return `found ${shown} as '${field}'; allowed: ${ALLOWED[field] ?? 'another value'}`;
 }
 
-function wrongTurns({ conversations, image }: RawSample): string[] {
+function wrongTurns({ conversations, video, image }: RawSample): string[] {
   const roles = conversations.map(({ from }) => ROLES[from]);
   const strange = conversations.find((_, i) => roles[i] === undefined);
   if (strange !== undefined) return [`found a turn from '${strange.from}'; allowed: human, gpt, system`];
@@ -270,7 +287,11 @@ function wrongTurns({ conversations, image }: RawSample): string[] {
   else if (roles.at(-2) !== 'user') problems.push("the turn before the answer is not the human's");
   const content = conversations.flatMap(({ value }, i) => (roles[i] === 'user' ? [value] : [])).join('\n');
   const [videos, placeholders] = [count(content, '<video>'), count(content, '<image>')];
-  if (videos !== 1) problems.push(`found <video> ${plural(videos, 'time')} in human turns; allowed: once`);
+  if (video === null && image.length === 0) problems.push("found neither 'video' nor 'image'; allowed: one or both");
+  else if (video === null && videos > 0) problems.push(`found <video> ${plural(videos, 'time')}, but no 'video'`);
+  else if (video !== null && videos !== 1) {
+    problems.push(`found <video> ${plural(videos, 'time')} in human turns; allowed: once`);
+  }
   if (placeholders !== image.length) {
     problems.push(
       `found ${plural(image.length, 'file')} of images, but <image> ${plural(placeholders, 'time')}; allowed: as many as files`,
@@ -309,8 +330,8 @@ function turnOf(role: Turn['role'], content: string): Turn {
 }
 
 /** Identifies the videos and images of a question. */
-export async function inputDigest({ video, images }: VideoQuestion): Promise<string> {
-  return sha256(JSON.stringify([video, ...images].map(fileMark)));
+export async function inputDigest(question: VideoQuestion): Promise<string> {
+  return sha256(JSON.stringify(filesOf(question).map(fileMark)));
 }
 
 /**

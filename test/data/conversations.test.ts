@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DataError } from '../../src/core/errors.js';
 import { checkDataset, findDatalists } from '../../src/data/check.js';
-import { clipOf, openQuestions, readQuestions } from '../../src/data/conversations.js';
+import { checkFirstVideo, clipOf, openQuestions, readQuestions } from '../../src/data/conversations.js';
 import { testFolders } from '../support/folder.js';
 import { cutOff, frameShown, H264, hasFfmpeg, writeOddVideo } from './video/odd_files.js';
 
@@ -87,6 +87,17 @@ describe('openQuestions', () => {
     expect(questions.place(0)).toBe(`${list}:2`);
   });
 
+  it('reads questions about images alone', () => {
+    const conversations = [{ from: 'human', value: '<image> Which parts are attached?' }, sample.conversations[1]];
+    const folder = dataset([{ conversations, image: 'p.png' }], ['p.png']);
+    const questions = openQuestions(folder);
+    expect(questions.read(0)).toMatchObject({ video: null, images: [join(folder, 'p.png')] });
+    const before = questions.digest;
+    writeFileSync(join(folder, 'p.png'), 'more');
+    expect(openQuestions(folder).digest.files).not.toBe(before.files);
+    checkFirstVideo(questions, { minFrames: 1, maxFrames: 1, interval: 1 });
+  });
+
   it('counts segments only where the sample asks for it', () => {
     const meta = { ...sample.meta, dynamic_sample: false };
     expect(openQuestions(dataset([{ ...sample, meta }])).read(0).meta.segments).toBeNull();
@@ -127,9 +138,10 @@ describe('openQuestions', () => {
       { ...sample, meta: { dynamic_sample: true } },
       { ...sample, video: undefined },
       'words',
+      { ...turns(`<image>${asked}`, answer), video: null, image: 'a.mp4' },
     ]);
     expect(refusal(() => openQuestions(folder)).replaceAll(folder, '…')).toMatchInlineSnapshot(`
-      "…/conversations.json: 12 problems found
+      "…/conversations.json: 13 problems found
         …/conversations.json:sample 2: there is no file …/gone.mp4
         …/conversations.json:sample 3: there is no answer: the last turn is not gpt's
         …/conversations.json:sample 4: the labeled answer is empty
@@ -140,8 +152,9 @@ describe('openQuestions', () => {
         …/conversations.json:sample 9: meta.min_frames 9 is more than meta.max_frames 8
         …/conversations.json:sample 10: found {"frame_cnts":[2.5],"min_frames":4,"max_frames":8,"dynamic_s as 'meta'; allowed: {frame_cnts: whole numbers above 0, min_frames, max_frames, dynamic_sample: true or false}
         …/conversations.json:sample 11: meta.dynamic_sample needs meta.frame_cnts
-        …/conversations.json:sample 12: found nothing as 'video'; allowed: the path of one video
-        …/conversations.json:sample 13: found no object; allowed: {id, conversations, video}
+        …/conversations.json:sample 12: found neither 'video' nor 'image'; allowed: one or both
+        …/conversations.json:sample 13: found no object; allowed: {id, conversations, video or image}
+        …/conversations.json:sample 14: found <video> 1 time, but no 'video'
         \`editrl data check …/conversations.json\` lists all of them, and also checks the files."
     `);
   });

@@ -107,7 +107,7 @@ export function questionOf(row: Row, { prompt, data: { columns } }: QuestionSett
   if (beside !== null) {
     throw new DataError(`found ${beside}; allowed: only words, because this policy gets no images`, {
       where,
-      next: 'Train on a dataset without images, or remove that column if the prompts do not depend on it.',
+      next: "Train on a dataset without images, or remove that column if the prompts do not depend on it. Task 'video_actions' shows images to the policy.",
     });
   }
   const expected = columns.expected === null ? labeled : answerOf(row, columns.expected, where);

@@ -1,4 +1,4 @@
-/** The task of `video_actions`: conversations about videos, their frames and images, and text answers. */
+/** The task of `video_actions`: conversations about videos and images, and text answers. */
 import pLimit from 'p-limit';
 import {
   openQuestions,
@@ -179,15 +179,17 @@ export class VideoReader implements QuestionImages {
   ) {}
 
   maxSideTokens({ questions }: VideoSource, index: number): number {
-    const { images, meta } = questions.read(index);
+    const { images, meta, video } = questions.read(index);
     const { processor } = this.inputs;
+    const stills = images.length * processor.mostImageTokens;
+    if (video === null) return stills;
     const most = meta.maxFrames ?? Math.max(meta.minFrames ?? 0, this.usual.maxFrames);
     const counts = [...(meta.segments ?? [most])];
     // The last segment may contain frames beyond the counted ones.
     counts[counts.length - 1] += counts.length;
     const frames = counts.reduce((sum, count) => sum + Math.min(most, count), 0);
     const clip = { video: processor.mostClipTokens(frames), images: processor.mostStillsTokens(frames) }[this.as];
-    return clip + images.length * processor.mostImageTokens;
+    return clip + stills;
   }
 
   async show(source: VideoSource, index: number): Promise<ShownImages> {
