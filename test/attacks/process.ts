@@ -1,10 +1,11 @@
 /**
- * A process of the attack benchmark: `node attack_process.js ROLE OPTIONS`. It prints lines of JSON and ends when its standard input is closed.
+ * A process of the attack benchmark: `node process.js ROLE OPTIONS`. It prints lines of JSON and ends when its standard input is closed.
  * `upstream`: a judge whose answers the attack determines. `innocent`: a run that sends requests at a steady pace and counts the replies.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { InternalError } from '../../src/core/errors.js';
 import { encodePng } from '../../src/core/images/image.js';
@@ -143,7 +144,7 @@ function say(line: unknown): void {
 
 const roles: Readonly<Record<string, (options: unknown) => Promise<void>>> = { upstream, innocent };
 
-if (process.argv[1]?.endsWith('attack_process.js') === true) {
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const [role = '', options = '{}'] = process.argv.slice(2);
   const play = Object.hasOwn(roles, role) ? roles[role] : undefined;
   if (play === undefined) throw new InternalError(`the benchmark has no role '${role}'`);
