@@ -173,19 +173,24 @@ const NEWLINE = 10;
 /** The chunks of a body. The connection stays open for a reply if the reader ends early. Raises Refusal. */
 async function* chunksOf(request: IncomingMessage, windowMs: number): AsyncGenerator<Buffer, void> {
   const chunks = request.iterator({ destroyOnReturn: false });
-  for (;;) {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const error = new Refusal('too_slow', `Nothing of the body arrived within ${windowMs / 1000} s.`);
-      timer = setTimeout(() => reject(error), windowMs);
-    });
-    const next = await Promise.race([chunks.next(), late])
-      .catch((error: unknown) => {
-        throw error instanceof Refusal ? error : new Refusal('bad_request', 'The body ended early.');
-      })
-      .finally(() => clearTimeout(timer));
-    if (next.done === true) return;
-    yield next.value as Buffer;
+  try {
+    for (;;) {
+      let timer: NodeJS.Timeout | undefined;
+      const late = new Promise<never>((_, reject) => {
+        const error = new Refusal('too_slow', `Nothing of the body arrived within ${windowMs / 1000} s.`);
+        timer = setTimeout(() => reject(error), windowMs);
+      });
+      const next = await Promise.race([chunks.next(), late])
+        .catch((error: unknown) => {
+          throw error instanceof Refusal ? error : new Refusal('bad_request', 'The body ended early.');
+        })
+        .finally(() => clearTimeout(timer));
+      if (next.done === true) return;
+      yield next.value as Buffer;
+    }
+  } finally {
+    // Until then the iterator holds back the rest of the body. If a chunk is late, this waits for it.
+    void chunks.return?.();
   }
 }
 

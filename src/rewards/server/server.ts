@@ -132,9 +132,12 @@ class Service {
       await Promise.all(pending);
       response.end(end);
       if (end === '') return;
-      // The rest of the body is dropped, so that its sender gets to read the line.
-      const { socket } = call.request.resume();
-      setTimeout(() => socket.destroy(), LINGER_MS).unref();
+      // The rest of the body is dropped, so that its sender gets to read the line. After a whole body, the connection is used again.
+      const { request } = call;
+      request.resume();
+      setTimeout(() => {
+        if (!request.complete) request.socket.destroy();
+      }, LINGER_MS).unref();
     });
     return null;
   }

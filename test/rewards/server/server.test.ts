@@ -3,7 +3,7 @@ import sharp from 'sharp';
 import { afterEach, describe, expect, it } from 'vitest';
 import { DataError } from '../../../src/core/errors.js';
 import type { Outcome } from '../../../src/rewards/score/types.js';
-import { until } from '../../core/http/client.js';
+import { dial, until } from '../../core/http/client.js';
 import { imageOf } from '../terms/term_contract.js';
 import {
   byPicture,
@@ -304,6 +304,30 @@ describe('POST /v1/score', () => {
     const asked = fetch(`${url}/v1/score`, { method: 'POST', body, duplex: 'half', headers });
     push('{"key":"0","prompt":"a"}\n{"key":"1",');
     expect(await (await asked).text()).toContain('Nothing of the body arrived within 0.05 s');
+  });
+
+  it.each([
+    ['keeps the connection after a whole body', 0, false],
+    ['drops the rest of a body, then closes the connection', 300, true],
+  ])('that ends early %s', async (_what, pieces, isClosed) => {
+    const { url } = await here.start(fixed());
+    const { socket, text, closed } = dial(url);
+    const line = 'not JSON\n';
+    const piece = Buffer.alloc(65_536, '\n');
+    // The last byte never arrives if there is more than the line.
+    const length = line.length + pieces * piece.length + Math.sign(pieces);
+    const head = `POST /v1/score HTTP/1.1\r\nhost: ${new URL(url).host}\r\ncontent-type: application/x-ndjson`;
+    socket.write(`${head}\r\ncontent-length: ${length}\r\n\r\n${line}`);
+    let sent = 0;
+    const send = (): void => {
+      if (sent < pieces && !socket.destroyed) socket.write(piece, () => (sent++, send()));
+    };
+    send();
+    await until(() => text().includes('The body is not JSON'));
+    const late = new Promise((resolve) => setTimeout(resolve, 2_500, false));
+    expect(await Promise.race([closed.then(() => true), late])).toBe(isClosed);
+    expect(sent).toBe(pieces);
+    socket.destroy();
   });
 
   it('is rejected as other requests are', async () => {
