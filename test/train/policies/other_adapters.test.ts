@@ -217,24 +217,51 @@ describe('an adapter whose file and description differ', () => {
   });
 });
 
-describe('an adapter of a model that reads images', () => {
-  const names = {
-    old: { words: 'model.layers', images: 'visual.blocks' },
-    new: { words: 'model.language_model.layers', images: 'model.visual.blocks' },
-  } as const;
-  const model = at('../../compute/nets/vision/fixtures/qwen2_5_vl');
+interface Named {
+  readonly words: string;
+  readonly images: string;
+}
 
-  /** Over q_proj and v_proj of its words, and with `images` over attn.proj of its vision encoder. */
-  function adapterOver(age: keyof typeof names, targets: string | string[], images = false): string {
+/** The names of layers in files, and a layer of the encoder by its name in transformers and here. */
+const familiesOfImages: readonly {
+  readonly family: string;
+  readonly namings: Readonly<Record<string, Named>>;
+  readonly output: readonly [stored: string, own: string];
+}[] = [
+  ...['qwen2_5_vl', 'qwen3_vl'].map((family) => ({
+    family,
+    namings: {
+      old: { words: 'model.layers', images: 'visual.' },
+      new: { words: 'model.language_model.layers', images: 'model.visual.' },
+    },
+    output: ['attn.proj', 'visual.blocks.0.attn.proj'] as const,
+  })),
+  {
+    family: 'smolvlm',
+    namings: { new: { words: 'model.text_model.layers', images: 'model.vision_model.' } },
+    output: ['out_proj', 'visual.encoder.layers.0.self_attn.out_proj'],
+  },
+];
+
+describe.each(familiesOfImages)('an adapter of a model that reads images: $family', ({ family, namings, output }) => {
+  const model = at(`../../compute/nets/vision/fixtures/${family}`);
+  const [stored, own] = output;
+  const { words } = namings['new'];
+  const depth = describeModel(model).num_hidden_layers;
+  const textModel = words.slice(0, -'.layers'.length);
+
+  /** Over q_proj and v_proj of its text model, and with `images` over a layer of its vision encoder. */
+  function adapterOver({ words, images: encoder }: Named, targets: string | string[], images = false): string {
     const folder = mkdtempSync(join(root, 'seeing-'));
     const weights = openModel(model, 'words and images').weights;
     const tensors = new Map<string, FloatTensor>();
     for (const [name, { shape }] of weights) {
-      const isAdapted = /self_attn\.[qv]_proj\.weight$/.test(name) || (images && /attn\.proj\.weight$/.test(name));
+      const isAdapted =
+        /^model\..*self_attn\.[qv]_proj\.weight$/.test(name) || (images && name.endsWith(`${stored}.weight`));
       if (!isAdapted) continue;
       const layer = name
-        .replace(/^model\.layers/, names[age].words)
-        .replace(/^visual\.blocks/, names[age].images)
+        .replace(/^model\.layers/, words)
+        .replace(/^visual\./, encoder)
         .slice(0, -'.weight'.length);
       const [outputs, inputs] = shape;
       const filled = (shape: number[]): FloatTensor => ({
@@ -250,44 +277,48 @@ describe('an adapter of a model that reads images', () => {
     return folder;
   }
 
-  const swift = String.raw`^(model\.language_model(?=\.).*\.(q_proj|v_proj))$`;
-
-  it.each([
-    ['its old names', 'old', ['q_proj', 'v_proj']],
-    ['its new names', 'new', ['q_proj', 'v_proj']],
-    ["ms-swift's expression", 'new', swift],
-    ["ms-swift's expression over old names", 'old', swift],
-    ['an expression that leaves out the vision encoder', 'old', '^(?!.*visual).*(?:q_proj|v_proj).*'],
+  const swift = `^(${textModel.replaceAll('.', String.raw`\.`)}(?=\\.).*\\.(q_proj|v_proj))$`;
+  const targets: readonly (readonly [string, string | readonly string[]])[] = [
+    // SmolVLM's encoder has layers of these names, too.
+    ...(family === 'smolvlm' ? [] : [['bare names', ['q_proj', 'v_proj']] as const]),
+    ["ms-swift's expression", swift],
+    ['an expression that leaves out the vision encoder', '^(?!.*visi?on|.*visual).*(?:q_proj|v_proj).*'],
     [
-      'whole new names',
-      'new',
-      /* of one layer */ ['model.language_model.layers.0.self_attn.q_proj', 'q_proj', 'v_proj'],
+      'whole names',
+      Array.from({ length: depth }, (_, i) => i).flatMap((i) =>
+        ['q_proj', 'v_proj'].map((one) => `${words}.${i}.self_attn.${one}`),
+      ),
     ],
-  ] as const)('is read under %s, with and without images', (_, age, targets) => {
-    const folder = adapterOver(age, typeof targets === 'string' ? targets : [...targets]);
-    for (const part of ['words', 'words and images'] as const) {
-      checkAdapters(folder, part);
-      const [found, base] = [openModel(folder, part).weights, openModel(model, part).weights];
-      const changed = [...found].flatMap(([name, { data }]) =>
-        data.some((value, i) => value !== base.get(name)?.data[i]) ? [name] : [],
-      );
-      expect(changed.every((name) => /^model\.layers\.\d\.self_attn\.[qv]_proj\.weight$/.test(name))).toBe(true);
-      expect(changed).toHaveLength(2 * openModel(model, part).config.num_hidden_layers);
-    }
-  });
+  ];
+
+  it.each(Object.keys(namings).flatMap((age) => targets.map(([form, list]) => [age, form, list] as const)))(
+    'is read under its %s names with %s, with and without images',
+    (age, _, list) => {
+      const folder = adapterOver(namings[age], typeof list === 'string' ? list : [...list]);
+      for (const part of ['words', 'words and images'] as const) {
+        checkAdapters(folder, part);
+        const [found, base] = [openModel(folder, part).weights, openModel(model, part).weights];
+        const changed = [...found].flatMap(([name, { data }]) =>
+          data.some((value, i) => value !== base.get(name)?.data[i]) ? [name] : [],
+        );
+        expect(changed.every((name) => /^model\.layers\.\d\.self_attn\.[qv]_proj\.weight$/.test(name))).toBe(true);
+        expect(changed).toHaveLength(2 * openModel(model, part).config.num_hidden_layers);
+      }
+    },
+  );
 
   it("is written under transformers' names for it, though a run reads words alone", () => {
     const [config, description] = [describeModel(model), descriptionOf(model)];
-    expect(peftNames({ config, description })('model.layers.0.x')).toBe('model.language_model.layers.0.x');
+    expect(peftNames({ config, description })('model.layers.0.x')).toBe(`${words}.0.x`);
     expect(peftNames({ config })('model.layers.0.x')).toBe('model.layers.0.x');
   });
 
   it('may change its vision encoder', () => {
-    for (const age of ['old', 'new'] as const) {
-      const folder = adapterOver(age, ['q_proj', 'v_proj', 'attn.proj'], true);
+    for (const naming of Object.values(namings)) {
+      const folder = adapterOver(naming, `.*(${naming.words}.*[qv]_proj|${stored})`, true);
       checkAdapters(folder, 'words and images');
       const { adapter } = withStoredAdapter(describeModel(folder, 'words and images'), folder);
-      expect(adapter.layers.has('visual.blocks.0.attn.proj')).toBe(true);
+      expect(adapter.layers.has(own)).toBe(true);
     }
   });
 });
