@@ -82,7 +82,95 @@ QWEN3_VL = """{%- set images = namespace(count=0) %}
 SMOLVLM = """<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}{% if message['content'] is string %}{{ ': ' + message['content'] }}{% else %}{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}{% for part in message['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}{% elif part['type'] == 'image' %}{{ '<image>' }}{% elif part['type'] == 'video' %}{{ '<video>' }}{% endif %}{% endfor %}{% endif %}<end_of_utterance>
 {% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
 
-TEMPLATES = {"qwen2.5-vl": QWEN2_5_VL, "qwen3-vl": QWEN3_VL, "smolvlm": SMOLVLM}
+# A system message goes before the first turn of the user, and the assistant is called "model".
+GEMMA3 = """{{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- set first = (messages[0]['content'] if messages[0]['content'] is string else messages[0]['content'][0]['text']) + '\n\n' -%}
+    {%- set turns = messages[1:] -%}
+{%- else -%}
+    {%- set first = '' -%}
+    {%- set turns = messages -%}
+{%- endif -%}
+{%- for message in turns -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ raise_exception('Turns must alternate') }}
+    {%- endif -%}
+    {{ '<start_of_turn>' ~ ('model' if message['role'] == 'assistant' else message['role']) ~ '\n' ~ (first if loop.first else '') }}
+    {%- if message['content'] is string -%}
+        {{ message['content'] | trim }}
+    {%- elif message['content'] is iterable -%}
+        {%- for part in message['content'] -%}
+            {%- if part['type'] == 'image' -%}
+                {{ '<start_of_image>' }}
+            {%- elif part['type'] == 'text' -%}
+                {{ part['text'] | trim }}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- else -%}
+        {{ raise_exception('Unknown content') }}
+    {%- endif -%}
+    {{ '<end_of_turn>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{ '<start_of_turn>model\n' }}
+{%- endif -%}
+"""
+
+# Without a system message there is one with the date.
+MISTRAL3 = """{%- set default = 'You are brief. Today is ' ~ (today | default('unknown')) ~ '.' -%}
+{{- bos_token }}
+{%- if messages and messages[0]['role'] == 'system' -%}
+    {%- if messages[0]['content'] is string -%}{%- set system = messages[0]['content'] -%}
+    {%- else -%}{%- set system = messages[0]['content'] | map(attribute='text') | join('') -%}{%- endif -%}
+    {%- set turns = messages[1:] -%}
+{%- else -%}
+    {%- set system = default -%}{%- set turns = messages -%}
+{%- endif -%}
+{{- '[SYSTEM_PROMPT]' + system + '[/SYSTEM_PROMPT]' }}
+{%- for message in turns -%}
+    {%- if message['role'] == 'user' -%}
+        {{- '[INST]' }}
+        {%- if message['content'] is string -%}
+            {{- message['content'] }}
+        {%- else -%}
+            {%- set parts = message['content'] | sort(attribute='type') -%}
+            {%- for part in parts -%}
+                {%- if part['type'] == 'text' -%}{{- part['text'] }}{%- elif part['type'] in ['image', 'image_url'] -%}{{- '[IMG]' }}{%- endif -%}
+            {%- endfor -%}
+        {%- endif -%}
+        {{- '[/INST]' }}
+    {%- elif message['role'] == 'assistant' -%}
+        {%- if message['content'] is string -%}{{- message['content'] + eos_token }}{%- else -%}{{- message['content'][0]['text'] + eos_token }}{%- endif -%}
+    {%- else -%}
+        {{- raise_exception('Only user, assistant and system roles') }}
+    {%- endif -%}
+{%- endfor -%}
+"""
+
+# Words alone, as of Phi-4 and OLMo 3.
+WORDS = """{%- macro words(content) -%}{%- if content is string -%}{{ content }}{%- else -%}{%- for part in content if part.type == 'text' -%}{{ part.text }}{%- endfor -%}{%- endif -%}{%- endmacro -%}
+"""
+PHI4 = WORDS + """{%- for message in messages -%}
+{{ '<|im_start|>' + message['role'] + '<|im_sep|>' + words(message['content']) + '<|im_end|>' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant<|im_sep|>' }}{%- endif -%}"""
+OLMO3 = WORDS + """{%- set has_system = messages | selectattr('role', 'equalto', 'system') | list | length > 0 -%}
+{%- if not has_system -%}{{ '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{%- endif -%}
+{%- for message in messages -%}
+    {{ '<|im_start|>' + message['role'] + '\n' + words(message['content']) }}
+    {%- if message['role'] == 'assistant' and loop.last -%}{{ eos_token }}{%- else -%}{{ '<|im_end|>\n' }}{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' + ('<think>' if enable_thinking is not defined or enable_thinking else '') }}{%- endif -%}"""
+
+TEMPLATES = {
+    "qwen2.5-vl": QWEN2_5_VL,
+    "qwen3-vl": QWEN3_VL,
+    "smolvlm": SMOLVLM,
+    "gemma3": GEMMA3,
+    "mistral3": MISTRAL3,
+    "phi4": PHI4,
+    "olmo3": OLMO3,
+}
 
 
 def said(role: str, *parts: str) -> dict:
@@ -108,7 +196,8 @@ EXTRAS = [{}, dict(add_vision_id=True), dict(enable_thinking=False), dict(add_vi
 
 
 def main() -> None:
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>")), unk_token="<unk>")
+    words = Tokenizer(WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2}, unk_token="<unk>"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
 
     def cases(template: str) -> list[dict]:
         return [

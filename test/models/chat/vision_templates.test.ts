@@ -1,4 +1,4 @@
-/** Chat templates of vision-language models against transformers (test/fixture_scripts/vision_chats.py). */
+/** Chat templates of vision-language models, and of newer text models, against transformers (test/fixture_scripts/vision_chats.py). */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ChatTemplate, type Message } from '../../../src/models/chat/template.js';
@@ -27,7 +27,7 @@ const { conversations, chats } = JSON.parse(readFileSync(path, 'utf8')) as Chats
 
 describe.each(Object.entries(chats))('%s', (name, { template: source, cases }) => {
   it('is rendered byte by byte as transformers renders it, with words, images, clips and thoughts', async () => {
-    const template = new ChatTemplate(source, name, {});
+    const template = new ChatTemplate(source, name, { bos_token: '<s>', eos_token: '</s>' });
     const texts = await Promise.all(
       cases.map(({ messages, generation, extra }) =>
         template.render(conversations[messages], { addGenerationPrompt: generation, variables: extra }),
