@@ -263,11 +263,11 @@ const olmo3: Family = {
 const phi3: Family = {
   ...llama,
   traits: (config) => {
-    const share = config.rope_parameters?.['partial_rotary_factor'] ?? config.partial_rotary_factor;
+    const share = rotatedShare(config);
     return {
       ...plain,
       fused_projections: true,
-      partial_rotary_factor: typeof share === 'number' && share !== 1 ? share : undefined,
+      partial_rotary_factor: share === 1 ? undefined : share,
       ...window(config.sliding_window, null),
     };
   },
@@ -376,11 +376,15 @@ export function readArchitecture(json: unknown, where: string, part: ReadPart = 
   const rotation = inner['rope_parameters'] ?? inner['rope_scaling'] ?? null;
   const { rope_parameters, rope_scaling } = rotation === null ? outer.data : inner;
   // A vision model may contain a text model of any family.
-  const insideType = inner['model_type'];
-  const inside: Family =
-    typeof insideType === 'string' && Object.hasOwn(families, insideType)
-      ? { ...families[insideType as ModelType], axes: family.axes }
-      : family;
+  const insideType = inner['model_type'] ?? type;
+  if (typeof insideType !== 'string' || !Object.hasOwn(families, insideType)) {
+    const allowed = modelTypes.join(', ');
+    throw new CheckpointError(
+      `${family.nested}.model_type ${JSON.stringify(insideType)} is not supported; allowed: ${allowed}`,
+      { where },
+    );
+  }
+  const inside: Family = { ...families[insideType as ModelType], axes: family.axes };
   const merged = { ...inside.sizes, ...outer.data, ...inner, tie_word_embeddings: tied, rope_parameters, rope_scaling };
   const parsed = base.safeParse(merged);
   if (!parsed.success) {
@@ -441,7 +445,7 @@ function toArchitecture(config: HubConfig, family: Family, where: string): Archi
       where,
     });
   }
-  const partial = config.rope_parameters?.['partial_rotary_factor'] ?? config.partial_rotary_factor ?? 1;
+  const partial = rotatedShare(config);
   const traits = family.traits(config);
   if (partial !== 1 && traits.partial_rotary_factor === undefined) {
     throw new CheckpointError(`partial_rotary_factor ${JSON.stringify(partial)} is not supported; allowed: 1`, {
@@ -530,6 +534,13 @@ function known(traits: { readonly [name in Trait]: DecoderConfig[name] | undefin
 function ropeOf({ rope_parameters: all }: HubConfig, kind: string): Readonly<Record<string, unknown>> | null {
   const own = all?.[kind];
   return typeof own === 'object' && own !== null ? (own as Readonly<Record<string, unknown>>) : (all ?? null);
+}
+
+/** The share of a head that is rotated, from the places in which files have it. */
+function rotatedShare(config: HubConfig): number {
+  const rotations = [ropeOf(config, 'full_attention'), ropeOf(config, 'sliding_attention'), config.rope_scaling];
+  const stated = [...rotations.map((rope) => rope?.['partial_rotary_factor']), config.partial_rotary_factor];
+  return stated.find((share): share is number => typeof share === 'number') ?? 1;
 }
 
 function localTheta(config: HubConfig, usually: number): number {

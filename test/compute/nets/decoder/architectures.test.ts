@@ -292,6 +292,24 @@ describe('a model folder', () => {
     ],
     ['half a scaling', 'llama', { rope_parameters: rope('llama3', { factor: 8 }) }, /rope_scaling\.low_freq_factor/],
     ['a rotation of parts of heads', 'llama', { partial_rotary_factor: 0.5 }, /partial_rotary_factor 0\.5/],
+    [
+      'a rotation of parts of heads',
+      'llama',
+      { rope_scaling: { rope_type: 'default', partial_rotary_factor: 0.5 }, rope_parameters: null },
+      /partial_rotary_factor 0\.5/,
+    ],
+    [
+      'a rotation of parts of heads in some layers',
+      'gemma3',
+      { rope_parameters: { full_attention: rope('default', { partial_rotary_factor: 0.5 }) } },
+      /partial_rotary_factor 0\.5/,
+    ],
+    [
+      'another text model in a vision model',
+      'mistral3',
+      { text_config: { model_type: 'mistral4', ...sizes } },
+      /text_config\.model_type "mistral4" is not supported; allowed: llama/,
+    ],
     ['another activation', 'llama', { hidden_act: 'gelu' }, /hidden_act 'gelu' is not supported; allowed: silu/],
     [
       "another family's activation",
