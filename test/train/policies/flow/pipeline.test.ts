@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { must, type EditrlError } from '../../../../src/core/errors.js';
 import { floatsToHalves, HalfTensor, halvesToFloats } from '../../../../src/core/half.js';
-import { RandomStream } from '../../../../src/core/random.js';
+import type { RandomStream } from '../../../../src/core/random.js';
 import { GivenNoise } from '../../../support/given_noise.js';
 import { readSafetensors, readSafetensorsIndex, safetensorsPieces } from '../../../../src/core/safetensors.js';
 import { AutoencoderCodec } from '../../../../src/train/environments/image_codec.js';
