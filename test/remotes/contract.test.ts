@@ -11,7 +11,7 @@ import { RenderClient } from '../../src/train/environments/render_server.js';
 import { blankImage } from '../../src/train/environments/served.js';
 import { RewardPool } from '../../src/rewards/server/client/pool.js';
 import { defaultTransportPolicy, Transport } from '../../src/rewards/judge/transport.js';
-import { toWire } from '../../src/rewards/server/wire.js';
+import { REWARD_HEADER, toWire } from '../../src/rewards/server/wire.js';
 import { imagesApi } from '../../src/config/schema/images_api.js';
 import { editorEnvironment, type RenderEditor } from '../../src/config/schema/editor.js';
 import { completion, fastClock } from '../rewards/judge/stub_judge.js';
@@ -49,6 +49,8 @@ class AnsweringStub extends StubServer<Requested> {
 
   protected reply(asked: Requested, response: ServerResponse): void {
     const answer = this.answer(asked);
+    // Only clients of a reward server read it.
+    response.setHeader(REWARD_HEADER, 'r');
     if (answer instanceof Uint8Array) response.writeHead(200, { 'content-type': 'image/png' }).end(answer);
     else send(response, 200, answer);
   }
@@ -107,9 +109,8 @@ const specifications: Readonly<Record<string, Specification>> = {
   },
   'a reward server': {
     answer: ({ body }) => {
-      const { items } = JSON.parse(body.toString('utf8')) as { items: [{ key: string }] };
-      const outcome = toWire({ kind: 'scored', value: 1, normalised: 1, parts: {} });
-      return { reward: 'r', items: [{ key: items[0].key, outcome, terms: {} }] };
+      const { key } = JSON.parse(body.toString('utf8')) as { key: string };
+      return { key, outcome: toWire({ kind: 'scored', value: 1, normalised: 1, parts: {} }), terms: {} };
     },
     open: (servers) => {
       const limits = { maxAttempts: ATTEMPTS, attemptTimeoutMs: TIMEOUT_S * 1000, clock, random };

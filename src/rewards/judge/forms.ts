@@ -49,7 +49,7 @@ export function parseReply(form: ReplyForm, text: string, cutOff = false): Parse
 }
 
 /** A whole number that is not the start of a range such as `1-5`. It may repeat the end of its scale: `4/5`. */
-const wholeNumber = String.raw`(?<score>[+-]?\d{1,4}(?:\.\d{1,6})?)(?![\d.]*\d)(?!\s*[-\u2013]\s*\d)(?:\s*(?:\/|out of)\s*(?<end>\d{1,4}))?`;
+const wholeNumber = String.raw`(?<score>[+-]?\d{1,4}(?:\.\d{1,6})?)(?![\d.]*\d)(?![\p{L}\p{N}%])(?!\s*[-\u2013]\s*\d)(?:\s*(?:\/|out of)\s*(?<end>\d{1,4}))?`;
 
 /**
  * The number after each name. All numbers after a name have to be equal, and its last mention has to have one: earlier ones may quote the
@@ -75,6 +75,9 @@ function parseNamed(names: readonly string[], scale: Scale, text: string, cutOff
     if (cutOff && last.index + last[0].length === body.length) return cutShort(body);
     const values = found.flatMap((one) => (one === null ? [] : [gradeOf(one.groups ?? {}, scale)]));
     const [first] = values;
+    if (found.some((one) => one !== null && hasFurtherNumber(body.slice(one.index + one[0].length)))) {
+      return unusable(body, `more than one number for '${name}'`);
+    }
     if (values.some((value) => value !== first)) {
       return unusable(body, `its numbers for '${name}' contradict each other`);
     }
@@ -82,6 +85,12 @@ function parseNamed(names: readonly string[], scale: Scale, text: string, cutOff
     scores.push(first);
   }
   return inRange(scores, scale);
+}
+
+/** Whether another number follows in the same sentence or field, as in `4 or 5`. A field ends before the next name and its colon. */
+function hasFurtherNumber(rest: string): boolean {
+  const end = rest.search(/[\n}]|[.;](?=\s|$)|,[^,:\n\d]{0,60}:/);
+  return /\p{N}/u.test(end === -1 ? rest : rest.slice(0, end));
 }
 
 /** The whole number of a match of `wholeNumber`. Null for a fraction, or for a number on another scale. */

@@ -146,6 +146,17 @@ describe('a named score from 1 to 5', () => {
     ['another range', 'Final Score: 3 \u2013 4', 'unparsable'],
     ['a fraction', 'Final Score: 4.5', 'unparsable'],
     ['another end', 'Final Score: 4/10', 'unparsable'],
+    ['a sentence behind it', 'Final Score: 4. Two of 3 objects are kept', [4]],
+    ['words behind it', 'Final Score: 5 - excellent', [5]],
+    ['a choice', 'Final Score: 4 or 5', 'unparsable'],
+    ['another choice', 'Final Score: 4, or maybe 3', 'unparsable'],
+    ['a range in words', 'Final Score: 3 to 4', 'unparsable'],
+    ['a list', 'Final Score: 4, 5', 'unparsable'],
+    ['a decimal comma', 'Final Score: 1,5', 'unparsable'],
+    ['a percentage', 'Final Score: 4%', 'unparsable'],
+    ['an ordinal', 'Final Score: 4th', 'unparsable'],
+    ['a power', 'Final Score: 4e1', 'unparsable'],
+    ['a superscript', 'Final Score: 3\u00b2', 'unparsable'],
     ['a letter', 'Final Score: X', 'unparsable'],
     ['a word', 'Final Score: four', 'unparsable'],
     ['no name', 'I give it 4 of 5.', 'unparsable'],
@@ -178,7 +189,9 @@ describe('named fields', () => {
       '{"instruction_score": 5, "knowledge_score": 1} {"instruction_score": 4, "knowledge_score": 1}',
       'unparsable',
     ],
+    ['fields on one line', 'Instruction Score: 5, Knowledge Score: 1', [5, 1]],
     ['the form', '{"instruction_score": X, "knowledge_score": X}', 'unparsable'],
+    ['the choices', '{"instruction_score": 1|2|3|4|5, "knowledge_score": 1|2|3|4|5}', 'unparsable'],
   ]);
 });
 
