@@ -60,7 +60,7 @@ describe('a wrong config', () => {
 
   it('of the full size says at once which data is missing', async () => {
     const ended = await place.call(['run', configFile(START), '--set', 'run_name=full_size']);
-    expectMessage(ended, 2, /train_20250224\/list\/tokenized_datalist\.json: there is no list of samples here/);
+    expectMessage(ended, 1, /train_20250224\/list\/tokenized_datalist\.json: there is no list of samples here/);
     expect(ended.err).toMatch(/^editrl: 2 problems found; nothing was started\n/);
   });
 });

@@ -38,7 +38,7 @@ describe('a worker that is killed', () => {
     const { code, err } = await live.ended;
     expect(code).toBe(1);
     expect(err).toMatch(/^editrl: killed: rank 0 was ended by SIGKILL\nIts last lines:\n( {2}\| .*\n)+/);
-    expect(err).toContain('  | starting killed in ');
+    expect(err).toContain('  | starting killed (task image_edit_tokens, algorithm sft) in ');
     expect(place.log('killed')).toContain(`iteration  5/${ITERATIONS}`);
     expect(place.state('killed')).toMatchObject({ state: 'failed', reason: 'rank 0 was ended by SIGKILL' });
     await until('everything has ended', () => !started.some(isRunning));

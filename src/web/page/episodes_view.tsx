@@ -84,9 +84,7 @@ export function EpisodesView({ place, id }: EpisodesProps): JSX.Element {
           Skipped {data.wrong_lines} unreadable {data.wrong_lines === 1 ? 'line' : 'lines'} of the episodes file.
         </p>
       )}
-      {data?.files.length === 0 && (
-        <p>No episodes recorded yet. Some methods, such as supervised fine-tuning, record none.</p>
-      )}
+      {data?.files.length === 0 && <p>No episodes recorded yet. Supervised training and other trainers record none.</p>}
       {data !== null && data.files.length > 0 && (
         <p>
           {filtered ? `${data.matching} of ${data.total}` : data.total} episodes
