@@ -317,8 +317,9 @@ function embedded(
     return reshape(linear(normalized, layer, width, biases, adapter), [batch, count, width]);
   };
   const embeddedText = embed(text, names.textIn, names.textNorm);
-  if (config.architecture === 'sd3')
+  if (config.architecture === 'sd3') {
     return { image: addPositions(config, patches(config, hidden), shape), text: embeddedText };
+  }
   const images = second === null ? hidden : concat([hidden, second], 1);
   return { image: embed(images, names.imageIn, null), text: embeddedText };
 }
