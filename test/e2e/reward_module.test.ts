@@ -62,7 +62,7 @@ describe('a run that is rewarded by a module', () => {
       await place.call(['plan', join(place.dir, 'own.jsonnet'), ...SMALL], { COLUMNS: '1000' }),
       await place.call(['score', join(place.dir, 'own.jsonnet'), ...SMALL, '--rows', '2']),
     ];
-    expect([checked.code, ran.code, scored.code]).toEqual([1, 2, 1]);
+    expect([checked.code, ran.code, scored.code]).toEqual([2, 2, 1]);
     for (const { err } of [checked, ran]) expect(err).toMatch(said);
     expect(planned.out).toMatch(said);
     expect(scored.err).toContain('mine gave 6');
@@ -72,7 +72,7 @@ describe('a run that is rewarded by a module', () => {
   it('does not start by a module that is broken, and explains why', async () => {
     write('part.js', 'export default {\n  score( { }\n};');
     const checked = await call(['check']);
-    expect(checked).toMatchObject({ code: 1 });
+    expect(checked).toMatchObject({ code: 2 });
     expect(checked.err).toMatch(/mine\.js: the reward module cannot be used: SyntaxError: .* \(.*part\.js:3\)/);
     const planned = await place.call(['plan', join(place.dir, 'own.jsonnet'), ...SMALL]);
     expect(planned.out).toMatch(/blocked [^]*SyntaxError/);

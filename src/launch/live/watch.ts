@@ -240,7 +240,7 @@ export interface LiveProgress {
 }
 
 const WHILE_IT_RUNS =
-  'To follow them in a browser: editrl dashboard. Ctrl-C saves a checkpoint, and the same command continues.';
+  'Watch them in a browser: editrl dashboard. Ctrl-C saves a checkpoint. The same command continues.';
 
 /** Progress of a run and its parents, which run one after another. */
 export class ChainProgress implements LiveProgress {
