@@ -102,7 +102,7 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
     expect(await stills.sourcePng?.()).toEqual(await clip.sourcePng?.());
   });
 
-  it('shows Qwen3-VL the frames of a clip as images, and rejects clips for it', async () => {
+  it('shows Qwen3-VL the frames of a clip as images', async () => {
     const model = writeSeeingBase(join(dir, 'newer'));
     const config = join(model, 'config.json');
     const { text_config, ...base } = JSON.parse(readFileSync(config, 'utf8')) as { readonly text_config: object };
@@ -113,7 +113,6 @@ describe.skipIf(!hasFfmpeg)('the task of video_actions (skipped without ffmpeg)'
       JSON.stringify({ ...newer, text_config: { ...newer.text_config, rope_parameters: rotation } }),
     );
     const policy = { ...settings().policy, init: null, model, model_context_size: 800 };
-    await expect(open({ policy })).rejects.toThrow(/data\.frames\.as is 'video', but this model reads only the frames/);
     const data = {
       dir,
       tiny,
